@@ -1,0 +1,4 @@
+//! A virtual kubelet.
+//!
+//! This crate holds the kubelet's side of Federlet: the contracts that a provider implements, the controllers
+//! that drive it, and the HTTPS API that the host's API server calls. It knows nothing of clusters.

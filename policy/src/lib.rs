@@ -1,0 +1,1 @@
+//! Karmada's PropagationPolicy and OverridePolicy, expressed in what Kubernetes itself offers.

@@ -1,0 +1,1 @@
+//! What users do with Federlet, against the real clusters of the sandbox.
