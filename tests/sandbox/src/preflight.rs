@@ -1,0 +1,90 @@
+//! What must be true of this machine before anything is touched, each with one sentence for when it is not.
+
+use std::{fs, path::Path};
+
+use anyhow::{Result, bail};
+
+use crate::shell;
+
+/// Refuses with the first thing that is missing and how to get it.
+pub async fn check(need_go: bool) -> Result<()> {
+    if !cfg!(target_os = "linux") {
+        bail!("the sandbox needs Linux: it is made of Linux namespaces");
+    }
+    root()?;
+    namespaces().await?;
+    cgroups()?;
+    if need_go {
+        go().await?;
+    }
+    Ok(())
+}
+
+/// Also what commands ask that only look or stop.
+pub fn root() -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!(
+            "the sandbox needs root, to make network namespaces and run kubelets: run it as root, \
+             for example with `sudo --preserve-env=PATH,HOME env cargo sandbox …`"
+        );
+    }
+    Ok(())
+}
+
+async fn namespaces() -> Result<()> {
+    let attempt =
+        shell::run("unshare", ["--mount", "--net", "--uts", "--pid", "--fork", "--mount-proc", "--", "true"]).await;
+    if let Err(error) = attempt {
+        bail!(
+            "this machine lets even root make no namespaces (in a container, start it with --privileged): {error}"
+        );
+    }
+    Ok(())
+}
+
+fn cgroups() -> Result<()> {
+    let unified = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+    let probe = if unified { "/sys/fs/cgroup" } else { "/sys/fs/cgroup/memory" };
+    let folder = Path::new(probe).join(format!("federlet-probe-{}", std::process::id()));
+    if let Err(error) = fs::create_dir(&folder) {
+        bail!("cgroups cannot be made below {probe} (in a container, start it with --privileged): {error}");
+    }
+    fs::remove_dir(&folder)?;
+    Ok(())
+}
+
+async fn go() -> Result<()> {
+    if shell::which("go").is_none() {
+        bail!(
+            "Go is missing, which builds Kubernetes from source: install Go 1.26 or newer (https://go.dev/dl) \
+             and put it on PATH"
+        );
+    }
+    let version = shell::run("go", ["env", "GOVERSION"]).await?;
+    if let Some(old) = too_old(version.trim()) {
+        bail!("Go {old} is too old: install Go 1.26 or newer (https://go.dev/dl)");
+    }
+    Ok(())
+}
+
+/// From 1.21 on, go fetches the toolchain that a module asks for.
+fn too_old(version: &str) -> Option<&str> {
+    let number = version.strip_prefix("go")?;
+    let mut parts = number.split(['.', '-', ' ', 'r', 'b']);
+    let major: u32 = parts.next()?.parse().ok()?;
+    let minor: u32 = parts.next()?.parse().ok()?;
+    ((major, minor) < (1, 21)).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_go_that_cannot_fetch_its_successor_is_too_old() {
+        for new in ["go1.26.8", "go1.21", "go1.27rc1", "go1.26-custom", "devel"] {
+            assert_eq!(too_old(new), None, "{new}");
+        }
+        assert_eq!(too_old("go1.19.8"), Some("1.19.8"));
+    }
+}

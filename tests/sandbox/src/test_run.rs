@@ -1,0 +1,110 @@
+//! All tests in one command: cargo runs them, the sandbox comes when a test asks for it and goes in the end.
+
+use std::process::{ExitStatus, Stdio};
+
+use anyhow::{Context, Result};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    process::Command,
+};
+
+use crate::{
+    Instance,
+    cleanup::{self, clean},
+    lock::{Lock, Purpose},
+    progress::Progress,
+    state::State,
+    testing::SANDBOX_VARIABLE,
+    up::{checkout, interrupted},
+};
+
+/// How many tests there were.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+/// Runs `cargo test` with the user's own words added; true if all passed.
+pub async fn run(instance: &Instance, words: &[String], keep: bool, progress: &Progress) -> Result<bool> {
+    crate::preflight::root()?;
+    let _lock = Lock::take(instance, Purpose::Use, "sandbox test")?;
+    let ours = State::load(instance).is_ok_and(|state| state.is_none_or(|state| !state.ready));
+    let tested = tokio::select! {
+        tested = cargo_test(instance, words) => tested,
+        () = interrupted() => Err(anyhow::anyhow!("interrupted")),
+    };
+    if ours && !keep {
+        let step = progress.step("stop the sandbox");
+        clean(instance, cleanup::Files::Remove).await?;
+        step.done("");
+    }
+    let (counts, status) = tested?;
+    // On a line of its own, and last, so that people and machines find it.
+    println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
+    Ok(status.success() && counts.failed == 0)
+}
+
+async fn cargo_test(instance: &Instance, words: &[String]) -> Result<(Counts, ExitStatus)> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(checkout()).args(["test", "--no-fail-fast"]);
+    if !words.iter().any(|word| word == "-p" || word.starts_with("--package")) {
+        command.arg("--workspace");
+    }
+    let mut child = command
+        .args(words)
+        .env(SANDBOX_VARIABLE, instance.name())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .context("cannot run cargo")?;
+    let stdout = child.stdout.take().context("cargo has no standard output")?;
+    let mut lines = BufReader::new(stdout).lines();
+    let mut terminal = tokio::io::stdout();
+    let mut counts = Counts::default();
+    while let Some(line) = lines.next_line().await? {
+        counts.add(&line);
+        terminal.write_all(format!("{line}\n").as_bytes()).await?;
+        terminal.flush().await?;
+    }
+    Ok((counts, child.wait().await?))
+}
+
+impl Counts {
+    /// Reads a line such as `test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; …`.
+    fn add(&mut self, line: &str) {
+        let Some(result) = line.strip_prefix("test result: ") else { return };
+        for part in result.split(['.', ';']) {
+            let mut words = part.split_whitespace();
+            let (Some(Ok(number)), Some(what)) = (words.next().map(str::parse::<u64>), words.next()) else { continue };
+            match what {
+                "passed" => self.passed += number,
+                "failed" => self.failed += number,
+                "ignored" => self.skipped += number,
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_all_binaries_are_added_up() {
+        let mut counts = Counts::default();
+        for line in [
+            "running 3 tests",
+            "test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.03s",
+            "test a::b ... ok",
+            "test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s",
+        ] {
+            counts.add(line);
+        }
+        assert_eq!(counts, Counts { passed: 6, failed: 2, skipped: 1 });
+    }
+}
