@@ -88,7 +88,8 @@ fn kubelet_rights() -> Value {
 fn dns() -> Vec<Value> {
     let labels = json!({ "k8s-app": "kube-dns" });
     let rights = |groups: &[&str], resources: &[&str]| json!({ "apiGroups": groups, "resources": resources, "verbs": ["list", "watch"] });
-    let probe = |path: &str, port: u16| json!({ "httpGet": { "path": path, "port": port }, "periodSeconds": 2 });
+    let probe =
+        |path: &str, port: u16| json!({ "httpGet": { "path": path, "port": port }, "periodSeconds": 2 });
     vec![
         json!({
             "apiVersion": "v1",

@@ -114,7 +114,8 @@ impl Binaries {
 
     async fn ensure_set(&self, set: &Set, progress: &Progress) -> Result<()> {
         let dir = self.set_dir(set)?;
-        let missing = || set.programs.iter().filter(|(name, _)| !dir.join(name).is_file()).collect::<Vec<_>>();
+        let missing =
+            || set.programs.iter().filter(|(name, _)| !dir.join(name).is_file()).collect::<Vec<_>>();
         if missing().is_empty() {
             return Ok(());
         }
@@ -200,7 +201,9 @@ impl Set {
 
 /// The versions of Kubernetes for which there is a Go module here, oldest first.
 pub fn kubernetes_versions() -> Vec<String> {
-    let Ok(dir) = fs::read_dir(modules_dir()) else { return Vec::new() };
+    let Ok(dir) = fs::read_dir(modules_dir()) else {
+        return Vec::new();
+    };
     let mut versions: Vec<String> = dir
         .filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.strip_prefix("kubernetes-")?.to_owned()))
         .collect();

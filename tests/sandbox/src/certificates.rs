@@ -9,7 +9,8 @@ use std::{
 
 use anyhow::{Context, Result};
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
 };
 
 use crate::plan::{ClusterPlan, KUBERNETES_SERVICE_IP};
@@ -44,7 +45,13 @@ impl Certificates {
             let user = format!("system:node:{}", machine.name);
             made.client(&ca, &format!("kubelet-{}", machine.name), &user, Some("system:nodes"))?;
             let names = vec![machine.name.clone(), machine.address.to_string()];
-            made.server(&ca, &format!("kubelet-{}-serving", machine.name), &user, Some("system:nodes"), names)?;
+            made.server(
+                &ca,
+                &format!("kubelet-{}-serving", machine.name),
+                &user,
+                Some("system:nodes"),
+                names,
+            )?;
         }
         let tokens = KeyPair::generate()?;
         made.write("service-accounts.key", &tokens.serialize_pem())?;
@@ -103,7 +110,14 @@ impl Certificates {
         self.leaf(ca, name, user, group, ExtendedKeyUsagePurpose::ClientAuth, Vec::new())
     }
 
-    fn server(&self, ca: &Authority, name: &str, user: &str, group: Option<&str>, names: Vec<String>) -> Result<()> {
+    fn server(
+        &self,
+        ca: &Authority,
+        name: &str,
+        user: &str,
+        group: Option<&str>,
+        names: Vec<String>,
+    ) -> Result<()> {
         self.leaf(ca, name, user, group, ExtendedKeyUsagePurpose::ServerAuth, names)
     }
 

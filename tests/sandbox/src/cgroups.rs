@@ -37,7 +37,11 @@ pub fn create(instance: &Instance, machine: &str) -> Result<()> {
 
 /// The cgroups of a sandbox that exist.
 pub fn dirs(instance: &Instance) -> Vec<PathBuf> {
-    roots().into_iter().map(|root| root.join(PARENT).join(instance.name())).filter(|dir| dir.is_dir()).collect()
+    roots()
+        .into_iter()
+        .map(|root| root.join(PARENT).join(instance.name()))
+        .filter(|dir| dir.is_dir())
+        .collect()
 }
 
 /// Removes them; their processes must be dead.
@@ -64,7 +68,9 @@ fn roots() -> Vec<PathBuf> {
     if root.join("cgroup.controllers").exists() {
         return vec![root.to_owned()];
     }
-    let Ok(dir) = fs::read_dir(root) else { return Vec::new() };
+    let Ok(dir) = fs::read_dir(root) else {
+        return Vec::new();
+    };
     dir.filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.join("tasks").exists() || path.join("cgroup.controllers").exists())
         .collect()

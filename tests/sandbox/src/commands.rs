@@ -137,9 +137,9 @@ impl UpArgs {
         let mut kwok = BTreeMap::new();
         for wish in kwok_nodes {
             let (member, number) = wish.rsplit_once('=').unwrap_or(("", &wish));
-            let number = number
-                .parse()
-                .with_context(|| format!("--kwok-nodes {wish}: say a number, or a member and a number like member1=100"))?;
+            let number = number.parse().with_context(|| {
+                format!("--kwok-nodes {wish}: say a number, or a member and a number like member1=100")
+            })?;
             if member.is_empty() {
                 kwok.extend((1..=members).map(|n| (format!("member{n}"), number)));
             } else {
@@ -232,7 +232,9 @@ async fn show_status(instance: &Instance) -> Result<()> {
         state::instances()?.iter().filter(|other| *other != instance).map(ToString::to_string).collect();
     match State::load(instance)? {
         Some(state) if state.ready => println!("{}", status::table(instance, &state).await?),
-        _ => println!("Sandbox '{instance}' is not running: start it with `cargo sandbox --name {instance} up`"),
+        _ => println!(
+            "Sandbox '{instance}' is not running: start it with `cargo sandbox --name {instance} up`"
+        ),
     }
     if !others.is_empty() {
         println!("\nOther sandboxes on this machine (see them with --name): {}", others.join(", "));

@@ -51,7 +51,11 @@ impl Component {
         let inside = machine.command(&self.program);
         // A session of its own, so that Ctrl-C at the terminal does not reach it.
         let mut command = Command::new("setsid");
-        command.arg(inside.as_std().get_program()).args(inside.as_std().get_args()).args(&self.args).env_clear();
+        command
+            .arg(inside.as_std().get_program())
+            .args(inside.as_std().get_args())
+            .args(&self.args)
+            .env_clear();
         for (name, value) in inside.as_std().get_envs() {
             command.env(name, value.unwrap_or_default());
         }
@@ -144,7 +148,9 @@ pub async fn start_again(instance: &Instance, cluster: &str, id: &str) -> Result
 
 /// Every component of a cluster.
 pub fn list(instance: &Instance, cluster: &str) -> Vec<String> {
-    let Ok(dir) = fs::read_dir(components_dir(instance, cluster)) else { return Vec::new() };
+    let Ok(dir) = fs::read_dir(components_dir(instance, cluster)) else {
+        return Vec::new();
+    };
     let mut ids: Vec<String> = dir
         .filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.strip_suffix(".json")?.to_owned()))
         .collect();

@@ -25,7 +25,8 @@ pub async fn start(
     binaries: &Binaries,
     step: &Step,
 ) -> Result<()> {
-    let control_plane = ControlPlane { cluster, certificates, dir: machine.instance().cluster_dir(&cluster.name) };
+    let control_plane =
+        ControlPlane { cluster, certificates, dir: machine.instance().cluster_dir(&cluster.name) };
     step.say("etcd");
     let run = async |role: &str, program: PathBuf, args: Vec<String>| {
         let component = Component {
@@ -41,7 +42,8 @@ pub async fn start(
     step.say("API server");
     let version = cluster.kubernetes.as_str();
     fs::write(control_plane.dir.join("audit-policy.yaml"), AUDIT_POLICY)?;
-    run("kube-apiserver", binaries.kubernetes(version, "kube-apiserver")?, control_plane.api_server()).await?;
+    run("kube-apiserver", binaries.kubernetes(version, "kube-apiserver")?, control_plane.api_server())
+        .await?;
     wait_ready(machine, cluster).await?;
     step.say("controllers");
     for (id, role) in [("controller-manager", "kube-controller-manager"), ("scheduler", "kube-scheduler")] {

@@ -107,7 +107,8 @@ fn shared_libraries(ldd: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-const WELCOME: &str = "<!doctype html><title>Welcome</title><h1>Welcome to nginx of the Federlet sandbox</h1>\n";
+const WELCOME: &str =
+    "<!doctype html><title>Welcome</title><h1>Welcome to nginx of the Federlet sandbox</h1>\n";
 
 #[cfg(test)]
 mod tests {
@@ -118,7 +119,10 @@ mod tests {
         let ldd = "\tlinux-vdso.so.1 (0x00007ffe)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n\
                    \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
         let found = shared_libraries(ldd);
-        assert_eq!(found, ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"].map(PathBuf::from));
+        assert_eq!(
+            found,
+            ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"].map(PathBuf::from)
+        );
         assert!(shared_libraries("\tstatically linked\n").is_empty());
     }
 }

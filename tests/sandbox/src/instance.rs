@@ -32,9 +32,7 @@ impl Instance {
             && name.starts_with(letters)
             && name.chars().all(|c| letters(c) || c == '-');
         if !valid {
-            bail!(
-                "'{name}' cannot name a sandbox: use 1 to 20 of a-z, 0-9 and '-', a letter or digit first"
-            );
+            bail!("'{name}' cannot name a sandbox: use 1 to 20 of a-z, 0-9 and '-', a letter or digit first");
         }
         Ok(Self(name.to_owned()))
     }

@@ -111,7 +111,9 @@ impl Machine {
 
     /// Memory of all its processes in bytes.
     pub fn resident(&self) -> u64 {
-        let Some(inside) = self.init.namespace("pid") else { return 0 };
+        let Some(inside) = self.init.namespace("pid") else {
+            return 0;
+        };
         process::all()
             .into_iter()
             .map(|entry| entry.process)

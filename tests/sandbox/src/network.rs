@@ -92,7 +92,9 @@ pub async fn remove(instance: &Instance, subnet: Option<Subnet>) -> Result<()> {
 /// The network namespaces that this sandbox has now.
 pub fn namespaces(instance: &Instance) -> Result<Vec<String>> {
     let prefix = instance.netns_prefix();
-    let Ok(dir) = fs::read_dir("/run/netns") else { return Ok(Vec::new()) };
+    let Ok(dir) = fs::read_dir("/run/netns") else {
+        return Ok(Vec::new());
+    };
     Ok(dir
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .filter(|name| name.starts_with(&prefix))

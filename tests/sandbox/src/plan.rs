@@ -111,7 +111,9 @@ impl Subnet {
     /// The n-th of [`MAX_SANDBOXES`].
     pub fn new(index: u8) -> Result<Self> {
         if index >= MAX_SANDBOXES {
-            bail!("{MAX_SANDBOXES} sandboxes run on this machine: stop one with `cargo sandbox --name NAME down`");
+            bail!(
+                "{MAX_SANDBOXES} sandboxes run on this machine: stop one with `cargo sandbox --name NAME down`"
+            );
         }
         Ok(Self { index })
     }
@@ -167,7 +169,8 @@ impl Plan {
                 let address = |machine: u16| subnet.at(16 + index * MACHINES_PER_CLUSTER + machine);
                 ClusterPlan {
                     name: name.clone(),
-                    kubernetes: if name == HOST { &shape.kubernetes } else { &shape.member_kubernetes }.clone(),
+                    kubernetes: if name == HOST { &shape.kubernetes } else { &shape.member_kubernetes }
+                        .clone(),
                     machines: machines(name, kwok_nodes > 0, address),
                     kwok_nodes,
                 }
@@ -237,11 +240,7 @@ fn machines(cluster: &str, kwok: bool, address: impl Fn(u16) -> Ipv4Addr) -> Vec
 
 /// As KubeEdge labels its nodes, plus the label by which a user would tell regions apart.
 fn edge_labels(location: &str) -> [(&str, &str); 3] {
-    [
-        ("node-role.kubernetes.io/edge", ""),
-        ("node-role.kubernetes.io/agent", ""),
-        ("location", location),
-    ]
+    [("node-role.kubernetes.io/edge", ""), ("node-role.kubernetes.io/agent", ""), ("location", location)]
 }
 
 fn node(index: u16, labels: &[(&str, &str)]) -> NodePlan {
@@ -298,7 +297,8 @@ mod tests {
 
     #[test]
     fn versions_may_differ_between_host_and_members() {
-        let shape = Shape { kubernetes: "1.36.3".into(), member_kubernetes: "1.34.4".into(), ..Shape::default() };
+        let shape =
+            Shape { kubernetes: "1.36.3".into(), member_kubernetes: "1.34.4".into(), ..Shape::default() };
         let plan = plan(&shape).unwrap();
         assert_eq!(plan.cluster("host").unwrap().kubernetes, "1.36.3");
         assert_eq!(plan.cluster("member2").unwrap().kubernetes, "1.34.4");
@@ -316,7 +316,8 @@ mod tests {
 
     #[test]
     fn wishes_that_cannot_be_met_are_refused_with_a_reason() {
-        let kwok = |name: &str, n| Shape { kwok_nodes: BTreeMap::from([(name.into(), n)]), ..Shape::default() };
+        let kwok =
+            |name: &str, n| Shape { kwok_nodes: BTreeMap::from([(name.into(), n)]), ..Shape::default() };
         for (shape, reason) in [
             (Shape { members: 101, ..Shape::default() }, "at most 100 members"),
             (kwok("host", 5), "the members are: member1, member2"),

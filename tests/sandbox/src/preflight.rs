@@ -7,17 +7,14 @@ use anyhow::{Result, bail};
 use crate::shell;
 
 /// Refuses with the first thing that is missing and how to get it.
-pub async fn check(need_go: bool) -> Result<()> {
+pub async fn check() -> Result<()> {
     if !cfg!(target_os = "linux") {
         bail!("the sandbox needs Linux: it is made of Linux namespaces");
     }
     root()?;
     namespaces().await?;
     cgroups()?;
-    if need_go {
-        go().await?;
-    }
-    Ok(())
+    go().await
 }
 
 /// Also what commands ask that only look or stop.
@@ -33,7 +30,8 @@ pub fn root() -> Result<()> {
 
 async fn namespaces() -> Result<()> {
     let attempt =
-        shell::run("unshare", ["--mount", "--net", "--uts", "--pid", "--fork", "--mount-proc", "--", "true"]).await;
+        shell::run("unshare", ["--mount", "--net", "--uts", "--pid", "--fork", "--mount-proc", "--", "true"])
+            .await;
     if let Err(error) = attempt {
         bail!(
             "this machine lets even root make no namespaces (in a container, start it with --privileged): {error}"

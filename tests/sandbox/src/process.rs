@@ -104,7 +104,9 @@ impl Process {
 
 /// Every process that runs now. Those that end while we look are left out.
 pub fn all() -> Vec<Entry> {
-    let Ok(dir) = fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(dir) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     dir.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).filter_map(read).collect()
 }
 

@@ -105,7 +105,7 @@ impl Step {
         }
         let label = &self.label;
         let seconds = self.begun.elapsed().as_secs_f32();
-        let line = format!("  {sign} {label:<28} {seconds:>6.1} s  {result}");
+        let line = format!("  {sign} {label:<32} {seconds:>6.1} s  {result}");
         self.progress.line(line.trim_end());
     }
 
@@ -128,11 +128,13 @@ impl Drop for Step {
 }
 
 fn spinner() -> ProgressStyle {
-    ProgressStyle::with_template("  {spinner:.cyan} {prefix:<28} {elapsed:>6}  {wide_msg}")
+    ProgressStyle::with_template("  {spinner:.cyan} {prefix:<32} {elapsed:>6}  {wide_msg}")
         .unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 
 fn gauge() -> ProgressStyle {
-    ProgressStyle::with_template("  {spinner:.cyan} {prefix:<28} {elapsed:>6}  {bar:24.cyan/blue} {pos}/{len} {wide_msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar())
+    ProgressStyle::with_template(
+        "  {spinner:.cyan} {prefix:<32} {elapsed:>6}  {bar:24.cyan/blue} {pos}/{len} {wide_msg}",
+    )
+    .unwrap_or_else(|_| ProgressStyle::default_bar())
 }

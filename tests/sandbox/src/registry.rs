@@ -34,7 +34,10 @@ pub async fn serve(store: PathBuf) -> Result<()> {
                 async move { Ok::<_, Infallible>(answer(&store, request.method(), request.uri())) }
             });
             // A client that goes away early is its own business.
-            hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.ok();
+            hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service)
+                .await
+                .ok();
         });
     }
 }
@@ -103,10 +106,14 @@ mod tests {
     #[test]
     fn requests_of_containerd_are_understood() {
         let uri: http::Uri = "/v2/library/nginx/manifests/latest?ns=docker.io".parse().unwrap();
-        let route_of_nginx = Route::Manifest { repository: "docker.io/library/nginx".into(), reference: "latest" };
+        let route_of_nginx =
+            Route::Manifest { repository: "docker.io/library/nginx".into(), reference: "latest" };
         assert_eq!(route(&uri), Some(route_of_nginx));
         let uri: http::Uri = "/v2/me/app/manifests/1?x=y&ns=ghcr.io".parse().unwrap();
-        assert_eq!(route(&uri), Some(Route::Manifest { repository: "ghcr.io/me/app".into(), reference: "1" }));
+        assert_eq!(
+            route(&uri),
+            Some(Route::Manifest { repository: "ghcr.io/me/app".into(), reference: "1" })
+        );
         let uri: http::Uri = "/v2/a/blobs/sha256:00?ns=docker.io".parse().unwrap();
         assert_eq!(route(&uri), Some(Route::Blob { digest: "sha256:00" }));
         assert_eq!(route(&"/v2/".parse().unwrap()), Some(Route::Root));

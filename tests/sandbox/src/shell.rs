@@ -6,7 +6,10 @@ use anyhow::{Context, Result, bail};
 use tokio::process::Command;
 
 /// Runs a program to its end and returns what it printed.
-pub async fn run<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = S>) -> Result<String> {
+pub async fn run<S: AsRef<OsStr>>(
+    program: impl AsRef<OsStr>,
+    args: impl IntoIterator<Item = S>,
+) -> Result<String> {
     let mut command = Command::new(program);
     command.args(args);
     output(&mut command).await

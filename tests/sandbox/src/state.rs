@@ -34,8 +34,9 @@ impl State {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         };
-        let state = serde_json::from_str(&text)
-            .with_context(|| format!("{} is damaged: run `cargo sandbox --name {instance} down`", path.display()))?;
+        let state = serde_json::from_str(&text).with_context(|| {
+            format!("{} is damaged: run `cargo sandbox --name {instance} down`", path.display())
+        })?;
         Ok(Some(state))
     }
 
@@ -43,8 +44,12 @@ impl State {
     pub fn running(instance: &Instance) -> Result<Self> {
         match Self::load(instance)? {
             Some(state) if state.ready => Ok(state),
-            Some(_) => bail!("sandbox '{instance}' did not come up: run `cargo sandbox --name {instance} up`"),
-            None => bail!("sandbox '{instance}' is not running: start it with `cargo sandbox --name {instance} up`"),
+            Some(_) => {
+                bail!("sandbox '{instance}' did not come up: run `cargo sandbox --name {instance} up`")
+            }
+            None => bail!(
+                "sandbox '{instance}' is not running: start it with `cargo sandbox --name {instance} up`"
+            ),
         }
     }
 
@@ -71,7 +76,9 @@ pub fn kubeconfig_dir(checkout: &std::path::Path, instance: &Instance) -> PathBu
 
 /// Every sandbox on this machine.
 pub fn instances() -> Result<Vec<Instance>> {
-    let Ok(dir) = fs::read_dir(Instance::base()) else { return Ok(Vec::new()) };
+    let Ok(dir) = fs::read_dir(Instance::base()) else {
+        return Ok(Vec::new());
+    };
     let mut found: Vec<Instance> = dir
         .filter_map(|entry| Instance::new(entry.ok()?.file_name().to_str()?).ok())
         .filter(|instance| path(instance).exists())

@@ -7,14 +7,17 @@ use futures::future::join_all;
 use crate::{Instance, addons, cluster, machine::Machine, network, plan::ClusterPlan, state::State};
 
 /// One row per cluster.
-pub async fn table(instance: &Instance, state: &State) -> Result<Table> {
+pub async fn table(instance: &Instance, state: &State) -> Result<String> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(["CLUSTER", "VERSION", "NODES", "API", "AGE", "RSS"]);
     for row in join_all(state.plan.clusters.iter().map(|cluster| row(instance, state, cluster))).await {
         table.add_row(row?);
     }
-    Ok(table)
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    Ok(table.trim_fmt())
 }
 
 async fn row(instance: &Instance, state: &State, cluster: &ClusterPlan) -> Result<[String; 6]> {
@@ -62,7 +65,9 @@ mod tests {
 
     #[test]
     fn ages_are_short() {
-        for (seconds, text) in [(0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (200_000, "2d")] {
+        for (seconds, text) in
+            [(0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (200_000, "2d")]
+        {
             assert_eq!(age(seconds), text);
         }
     }

@@ -14,7 +14,7 @@ use crate::{
     lock::{Lock, Purpose},
     progress::Progress,
     state::State,
-    testing::SANDBOX_VARIABLE,
+    testing::{PROGRAM_VARIABLE, SANDBOX_VARIABLE},
     up::{checkout, interrupted},
 };
 
@@ -56,6 +56,7 @@ async fn cargo_test(instance: &Instance, words: &[String]) -> Result<(Counts, Ex
     let mut child = command
         .args(words)
         .env(SANDBOX_VARIABLE, instance.name())
+        .env(PROGRAM_VARIABLE, std::env::current_exe()?)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
@@ -76,10 +77,14 @@ async fn cargo_test(instance: &Instance, words: &[String]) -> Result<(Counts, Ex
 impl Counts {
     /// Reads a line such as `test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; …`.
     fn add(&mut self, line: &str) {
-        let Some(result) = line.strip_prefix("test result: ") else { return };
+        let Some(result) = line.strip_prefix("test result: ") else {
+            return;
+        };
         for part in result.split(['.', ';']) {
             let mut words = part.split_whitespace();
-            let (Some(Ok(number)), Some(what)) = (words.next().map(str::parse::<u64>), words.next()) else { continue };
+            let (Some(Ok(number)), Some(what)) = (words.next().map(str::parse::<u64>), words.next()) else {
+                continue;
+            };
             match what {
                 "passed" => self.passed += number,
                 "failed" => self.failed += number,

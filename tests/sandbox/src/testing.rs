@@ -1,6 +1,6 @@
 //! For tests: one sandbox shared by all of them, a namespace for each, and waiting with a reason.
 
-use std::{fmt::Display, panic::AssertUnwindSafe, path::PathBuf, process::Stdio, time::Duration};
+use std::{fmt::Display, panic::AssertUnwindSafe, process::Stdio, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use futures::FutureExt;
@@ -22,6 +22,9 @@ use crate::{
 
 /// Names the sandbox that tests use; `cargo sandbox test` sets it.
 pub const SANDBOX_VARIABLE: &str = "FEDERLET_TEST_SANDBOX";
+
+/// The program that runs the tests, which can start the sandbox too; `cargo sandbox test` sets it.
+pub const PROGRAM_VARIABLE: &str = "FEDERLET_TEST_SANDBOX_PROGRAM";
 
 /// A running sandbox.
 #[derive(Debug, Clone)]
@@ -119,7 +122,9 @@ impl<'a> TestSpace<'a> {
     }
 
     async fn delete(&self) {
-        let Ok(clusters) = self.sandbox.clusters() else { return };
+        let Ok(clusters) = self.sandbox.clusters() else {
+            return;
+        };
         for cluster in clusters {
             if let Ok(client) = cluster.client().await {
                 // A cluster that a test took down cannot be cleaned; it goes with the sandbox.
@@ -145,7 +150,10 @@ impl<'a> TestSpace<'a> {
                     Ok(text) if words.contains(&"--output=name") => {
                         for pod in text.lines() {
                             let log = ["logs", "--all-containers", "--prefix", "--tail=40", &namespace, pod];
-                            eprintln!("{}", cluster.kubectl_output(&log).await.unwrap_or_else(|e| e.to_string()));
+                            eprintln!(
+                                "{}",
+                                cluster.kubectl_output(&log).await.unwrap_or_else(|e| e.to_string())
+                            );
                         }
                     }
                     Ok(text) => eprintln!("{text}"),
@@ -163,30 +171,39 @@ pub async fn eventually<T, E: Display>(
     mut ask: impl AsyncFnMut() -> Result<T, E>,
 ) -> Result<T> {
     let deadline = tokio::time::Instant::now() + patience;
-    let mut last = "it was never asked".to_owned();
+    let mut last = "no answer".to_owned();
     loop {
         match tokio::time::timeout_at(deadline, ask()).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(reason)) => last = format!("{reason:#}"),
-            Err(_) => bail!("{what}: not within {} s; the last reason was: {last}", patience.as_secs()),
+            Err(_) => {}
+        }
+        if tokio::time::Instant::now() >= deadline {
+            bail!("{what}: not within {} s; the last reason was: {last}", patience.as_secs());
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
 /// Runs a command of the sandbox, its progress shown.
-pub async fn run_sandbox(instance: &Instance, words: &[&str]) -> Result<()> {
-    let cargo = std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
-    let status = Command::new(cargo)
+async fn run_sandbox(instance: &Instance, words: &[&str]) -> Result<()> {
+    let mut command = match std::env::var_os(PROGRAM_VARIABLE) {
+        Some(program) => Command::new(program),
+        None => {
+            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+            cargo.args(["run", "--package", "federlet-sandbox", "--bin", "sandbox", "--"]);
+            cargo
+        }
+    };
+    let status = command
         .current_dir(checkout())
-        .args(["run", "--quiet", "--package", "federlet-sandbox", "--bin", "sandbox", "--"])
         .args(["--name", instance.name()])
         .args(words)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .status()
         .await
-        .context("cannot run cargo")?;
+        .context("cannot run the sandbox")?;
     if !status.success() {
         bail!("`cargo sandbox --name {instance} {}` failed, see above", words.join(" "));
     }

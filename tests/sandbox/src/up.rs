@@ -44,14 +44,14 @@ pub enum Outcome {
 /// Brings a sandbox up, from nothing or from whatever an earlier run left.
 pub async fn up(instance: &Instance, shape: &Shape, progress: &Progress) -> Result<Outcome> {
     let binaries = Binaries::new()?;
-    preflight::check(true).await?;
+    // Refuses impossible wishes before anything long begins.
+    let draft = Plan::new(shape, crate::plan::Subnet::new(0)?)?;
+    preflight::check().await?;
     let _lock = Lock::take(instance, Purpose::Change, "sandbox up")?;
     if is_running(instance, shape)? {
         return Ok(Outcome::WasRunning);
     }
     packages::ensure(progress).await?;
-    // Refuses impossible wishes before anything long begins.
-    let draft = Plan::new(shape, crate::plan::Subnet::new(0)?)?;
     binaries.ensure(&draft.kubernetes_versions(), !shape.kwok_nodes.is_empty(), progress).await?;
     let federlet = build_federlet(progress).await?;
     clean(instance, cleanup::Files::Remove).await?;
@@ -103,7 +103,9 @@ pub fn checkout() -> PathBuf {
 
 /// Whether there is nothing to do; an error when something else is in the way.
 fn is_running(instance: &Instance, shape: &Shape) -> Result<bool> {
-    let Ok(Some(state)) = State::load(instance) else { return Ok(false) };
+    let Ok(Some(state)) = State::load(instance) else {
+        return Ok(false);
+    };
     let machines = || state.plan.clusters.iter().flat_map(|cluster| &cluster.machines);
     if !state.ready || !machines().all(|machine| Machine::find(instance, &machine.name).is_some()) {
         return Ok(false);
@@ -129,8 +131,13 @@ fn is_running(instance: &Instance, shape: &Shape) -> Result<bool> {
 async fn claim(instance: &Instance, shape: &Shape) -> Result<State> {
     let _lock = Lock::wait(instance, Purpose::Allocate, "sandbox up").await?;
     let plan = Plan::new(shape, state::free_subnet(instance)?)?;
-    let state =
-        State { shape: shape.clone(), plan, checkout: checkout(), started: jiff::Timestamp::now(), ready: false };
+    let state = State {
+        shape: shape.clone(),
+        plan,
+        checkout: checkout(),
+        started: jiff::Timestamp::now(),
+        ready: false,
+    };
     state.save(instance)?;
     Ok(state)
 }
@@ -170,14 +177,16 @@ impl Starting<'_> {
         fs::create_dir_all(&dir)?;
         let certificates = Certificates::create(&dir.join("pki"), self.cluster)?;
         let machines =
-            try_join_all(self.cluster.machines.iter().map(|plan| Machine::start(self.instance, plan))).await?;
+            try_join_all(self.cluster.machines.iter().map(|plan| Machine::start(self.instance, plan)))
+                .await?;
         let control_plane =
             control_plane::start(self.cluster, &machines[0], &certificates, self.binaries, step);
         // Containerd needs no API server.
-        let runtimes = try_join_all(self.cluster.machines.iter().zip(&machines).map(async |(plan, machine)| {
-            let worker = self.worker(plan, machine, &certificates);
-            worker.start_containerd(self.program, &self.instance.dir().join("images")).await
-        }));
+        let runtimes =
+            try_join_all(self.cluster.machines.iter().zip(&machines).map(async |(plan, machine)| {
+                let worker = self.worker(plan, machine, &certificates);
+                worker.start_containerd(self.program, &self.instance.dir().join("images")).await
+            }));
         try_join(control_plane, runtimes).await?;
         let client = cluster::client_for(self.instance, self.cluster).await?;
         step.say("nodes");
@@ -201,7 +210,10 @@ impl Starting<'_> {
         .await?;
         addons::label_nodes(&client, self.cluster).await?;
         if real_nodes > 0 {
-            self.wait("DNS", step, async || Ok((addons::dns_ready(&client).await?, "DNS is not ready".into()))).await?;
+            self.wait("DNS", step, async || {
+                Ok((addons::dns_ready(&client).await?, "DNS is not ready".into()))
+            })
+            .await?;
         }
         Ok(())
     }
@@ -234,7 +246,11 @@ impl Starting<'_> {
             if tokio::time::Instant::now() > deadline {
                 let mut message = format!("{last}, after {} s", NODE_PATIENCE.as_secs());
                 for (plan, _) in self.cluster.nodes() {
-                    let id = crate::component::Component::id("kubelet", &plan.name, self.cluster.machines.len() > 1);
+                    let id = crate::component::Component::id(
+                        "kubelet",
+                        &plan.name,
+                        self.cluster.machines.len() > 1,
+                    );
                     let files = Files::new(self.instance, &self.cluster.name, &id);
                     message.push_str(&format!(
                         "\nLast lines of {id}, from {}:\n{}",
@@ -263,9 +279,17 @@ async fn build_federlet(progress: &Progress) -> Result<PathBuf> {
     step.say("cargo build");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.current_dir(checkout()).args(["build", "--quiet", "--profile", "sandbox", "--package", "federlet"]);
+    command.current_dir(checkout()).args([
+        "build",
+        "--quiet",
+        "--profile",
+        "sandbox",
+        "--package",
+        "federlet",
+    ]);
     shell::output(&mut command).await.context("federlet does not compile")?;
     step.done("");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout().join("target"), PathBuf::from);
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout().join("target"), PathBuf::from);
     Ok(target.join("sandbox/federlet"))
 }

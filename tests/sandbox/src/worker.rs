@@ -40,7 +40,9 @@ pub struct Worker<'a> {
 impl Worker<'_> {
     /// Starts containerd and the registry that it pulls from.
     pub async fn start_containerd(&self, sandbox: &Path, images: &Path) -> Result<()> {
-        let Some(node) = &self.plan.node else { return Ok(()) };
+        let Some(node) = &self.plan.node else {
+            return Ok(());
+        };
         let dir = self.machine.dir();
         fs::create_dir_all(dir.join("cni"))?;
         fs::write(dir.join("cni/10-pods.conflist"), serde_json::to_string_pretty(&pod_network(node))?)?;
@@ -75,10 +77,12 @@ impl Worker<'_> {
         let dir = self.machine.dir();
         let client = kubeconfig::for_client(self.cluster, self.certificates, "kube-proxy")?;
         kubeconfig::write(&dir.join("kube-proxy.kubeconfig"), &client)?;
-        let config = kube_proxy_config(&dir.join("kube-proxy.kubeconfig"), &self.plan.name, self.plan.address);
+        let config =
+            kube_proxy_config(&dir.join("kube-proxy.kubeconfig"), &self.plan.name, self.plan.address);
         fs::write(dir.join("kube-proxy.json"), serde_json::to_string_pretty(&config)?)?;
         let args = vec![format!("--config={}", dir.join("kube-proxy.json").display())];
-        self.start("kube-proxy", self.binaries.kubernetes(&self.cluster.kubernetes, "kube-proxy")?, args).await
+        self.start("kube-proxy", self.binaries.kubernetes(&self.cluster.kubernetes, "kube-proxy")?, args)
+            .await
     }
 
     /// The name of one of this node's components.
@@ -106,8 +110,11 @@ impl Worker<'_> {
                 Ok(_) => return Ok(()),
                 Err(_) if tokio::time::Instant::now() < deadline => {}
                 Err(error) => {
-                    let files =
-                        Files::new(self.machine.instance(), &self.cluster.name, &self.component("containerd"));
+                    let files = Files::new(
+                        self.machine.instance(),
+                        &self.cluster.name,
+                        &self.component("containerd"),
+                    );
                     bail!(
                         "containerd of {} does not answer ({error}). Its last lines, from {}:\n{}",
                         self.plan.name,

@@ -160,7 +160,9 @@ impl Store {
         let file = File::open(archive)?;
         tar::Archive::new(BufReader::new(file)).unpack(unpacked)?;
         let Ok(list) = fs::read(unpacked.join("manifest.json")) else {
-            bail!("it has no manifest.json: write it with `docker save` or `podman save --format docker-archive`");
+            bail!(
+                "it has no manifest.json: write it with `docker save` or `podman save --format docker-archive`"
+            );
         };
         let list: Vec<Value> = serde_json::from_slice(&list)?;
         let mut names = Vec::new();
@@ -190,7 +192,8 @@ impl Store {
     }
 
     fn add_manifest(&self, config: &Value, layers: &[Value], names: &[String]) -> Result<()> {
-        let manifest = json!({ "schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers });
+        let manifest =
+            json!({ "schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers });
         let manifest = self.put(MANIFEST, &serde_json::to_vec(&manifest)?)?;
         for name in names {
             let (repository, tag) = name.rsplit_once(':').context("an image has no tag")?;
@@ -246,7 +249,9 @@ impl Store {
     fn tag_path(&self, repository: &str, tag: &str) -> Result<PathBuf> {
         let parts = || repository.split('/').chain([tag]);
         let plain = |part: &str| {
-            !part.is_empty() && !part.starts_with('.') && part.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_:".contains(&b))
+            !part.is_empty()
+                && !part.starts_with('.')
+                && part.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_:".contains(&b))
         };
         if !parts().all(plain) {
             bail!("'{repository}:{tag}' is no image");
@@ -317,7 +322,10 @@ mod tests {
     }
 
     fn image() -> Image {
-        Image::new(&["docker.io/library/tool:1"]).file("a/b/c", 0o755, b"hi".to_vec()).link("a/d", "b/c").folder("tmp", 0o1777)
+        Image::new(&["docker.io/library/tool:1"])
+            .file("a/b/c", 0o755, b"hi".to_vec())
+            .link("a/d", "b/c")
+            .folder("tmp", 0o1777)
     }
 
     #[test]
@@ -374,8 +382,10 @@ mod tests {
         let archive = scratch.0.join("app.tar");
         let mut tar = tar::Builder::new(File::create(&archive).unwrap());
         let manifest = br#"[{"Config":"c.json","RepoTags":["app:7"],"Layers":["l/layer.tar"]}]"#;
-        for (path, bytes) in [("manifest.json", &manifest[..]), ("c.json", b"{}"), ("l/layer.tar", b"layer")] {
-            tar.append_data(&mut header(tar::EntryType::Regular, 0o644, bytes.len() as u64), path, bytes).unwrap();
+        for (path, bytes) in [("manifest.json", &manifest[..]), ("c.json", b"{}"), ("l/layer.tar", b"layer")]
+        {
+            tar.append_data(&mut header(tar::EntryType::Regular, 0o644, bytes.len() as u64), path, bytes)
+                .unwrap();
         }
         tar.finish().unwrap();
         let store = Store::new(scratch.0.join("store"));
@@ -389,8 +399,12 @@ mod tests {
         let archive = scratch.0.join("bad.tar");
         let mut tar = tar::Builder::new(File::create(&archive).unwrap());
         let manifest = br#"[{"Config":"../../../etc/hostname","RepoTags":["app:7"],"Layers":[]}]"#;
-        tar.append_data(&mut header(tar::EntryType::Regular, 0o644, manifest.len() as u64), "manifest.json", &manifest[..])
-            .unwrap();
+        tar.append_data(
+            &mut header(tar::EntryType::Regular, 0o644, manifest.len() as u64),
+            "manifest.json",
+            &manifest[..],
+        )
+        .unwrap();
         tar.finish().unwrap();
         let error = Store::new(scratch.0.join("store")).import(&archive).unwrap_err();
         assert!(format!("{error:#}").contains("outside of the archive"), "{error:#}");
