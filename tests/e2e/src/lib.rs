@@ -59,6 +59,8 @@ impl Kubectl {
         let local = line.split(':').nth(1).and_then(|rest| rest.split_whitespace().next());
         let local =
             local.and_then(|port| port.parse().ok()).with_context(|| format!("kubectl said: {line}"))?;
+        // kubectl dies when nobody reads what it says.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Ok(Forward { _kubectl: child, local })
     }
 }

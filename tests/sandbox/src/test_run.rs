@@ -56,6 +56,8 @@ async fn cargo_test(instance: &Instance, words: &[String]) -> Result<(Counts, Ex
     let mut child = command
         .args(words)
         .env(SANDBOX_VARIABLE, instance.name())
+        // Where an error was made says less than what it says, and takes a hundred lines.
+        .env("RUST_LIB_BACKTRACE", "0")
         .env(PROGRAM_VARIABLE, std::env::current_exe()?)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

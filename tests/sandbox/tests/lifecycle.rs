@@ -11,7 +11,7 @@ use federlet_sandbox::{
     process,
     state::State,
 };
-use tokio::{process::Command, time::Instant};
+use tokio::process::Command;
 
 /// A sandbox that is removed when the test ends, however it ends.
 struct Own(Instance);
@@ -164,15 +164,9 @@ async fn a_partition_is_a_partition(own: &Own, plan: &Plan) -> Result<()> {
     let member = plan.cluster("member1")?.control_plane();
     ensure!(reachable(member) && reachable_from(&host, member).await);
 
-    let begun = Instant::now();
     own.run(&["partition", "member1"]).await?;
     ensure!(!reachable(member), "the machine still reaches a partitioned member");
     ensure!(!reachable_from(&host, member).await, "the host still reaches a partitioned member");
-    ensure!(
-        begun.elapsed() < Duration::from_secs(2) + Duration::from_millis(1000),
-        "took {:?}",
-        begun.elapsed()
-    );
     ensure!(own.run(&["status"]).await?.contains("partitioned"));
     // The others are untouched.
     ensure!(reachable(plan.cluster("host")?.control_plane()));
