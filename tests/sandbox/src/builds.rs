@@ -6,16 +6,12 @@
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},
-    process::Stdio,
 };
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
-use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    process::Command,
-};
+use tokio::process::Command;
 
 use crate::progress::{Progress, Step};
 
@@ -69,6 +65,13 @@ impl Binaries {
         if kwok {
             sets.push(KWOK.set());
         }
+        let mut missing = false;
+        for set in &sets {
+            missing |= !self.is_complete(set)?;
+        }
+        if missing {
+            progress.line("Building from source what the clusters run: 10 to 25 minutes on two cores, once.");
+        }
         for set in sets {
             self.ensure_set(&set, progress).await?;
         }
@@ -108,6 +111,11 @@ impl Binaries {
         Ok(path)
     }
 
+    fn is_complete(&self, set: &Set) -> Result<bool> {
+        let dir = self.set_dir(set)?;
+        Ok(set.programs.iter().all(|(program, _)| dir.join(program).is_file()))
+    }
+
     fn set_dir(&self, set: &Set) -> Result<PathBuf> {
         Ok(self.cache.join("bin").join(format!("{}-{}", set.module, set.digest()?)))
     }
@@ -121,7 +129,7 @@ impl Binaries {
         }
         fs::create_dir_all(&dir).with_context(|| format!("cannot write to the cache {}", dir.display()))?;
         let _guard = self.guard(&dir, set, progress).await?;
-        for (program, package) in missing() {
+        for (program, package) in set.programs.iter().filter(|(program, _)| !dir.join(program).is_file()) {
             let step = progress.step(format!("build {program} {}", set.version()));
             build(set, package, &dir.join(program), &step).await?;
             step.done("");
@@ -222,36 +230,17 @@ async fn build(set: &Set, package: &str, target: &Path, step: &Step) -> Result<(
     let total = listed.lines().count() as u64;
     // An interrupted build must not look like a finished one.
     let draft = target.with_extension("draft");
-    let mut child = go(set)
-        .args(["build", "-v", "-trimpath", "-ldflags", &set.linker_flags, "-o"])
-        .arg(&draft)
-        .arg(package)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .context("cannot run go")?;
-    let stderr = child.stderr.take().context("go has no standard error")?;
-    let mut lines = BufReader::new(stderr).lines();
-    let (mut seen, mut said) = (0, Vec::new());
-    while let Some(line) = lines.next_line().await? {
-        // With -v, go prints the name of each package that it compiles, and nothing else unless it fails.
-        if line.contains(' ') {
-            said.push(line);
-        } else {
+    let mut command = go(set);
+    command.args(["build", "-v", "-trimpath", "-ldflags", &set.linker_flags, "-o"]).arg(&draft).arg(package);
+    let mut seen = 0;
+    // With -v, go prints the name of each package that it compiles, and nothing else unless it fails.
+    let count = |line: &str| {
+        if !line.contains(' ') {
             seen += 1;
             step.at(seen, total);
         }
-    }
-    let status = child.wait().await?;
-    if !status.success() {
-        bail!(
-            "go could not build {package} in {}:\n{}",
-            set.dir().display(),
-            crate::shell::last_lines(&said.join("\n"), 20)
-        );
-    }
+    };
+    crate::shell::watch(&mut command, count).await?;
     fs::rename(&draft, target).with_context(|| format!("cannot keep {}", target.display()))
 }
 

@@ -255,7 +255,10 @@ fn env(instance: &Instance) -> Result<()> {
     let dirs = [binaries.kubernetes(&host.kubernetes, "kubectl")?, binaries.helm()?];
     let dirs: Vec<String> =
         dirs.iter().filter_map(|program| program.parent()).map(|dir| dir.display().to_string()).collect();
-    println!("export FEDERLET_SANDBOX={instance}");
+    // The default needs no word, and `test` should not be led to it.
+    if instance.name() != DEFAULT_NAME {
+        println!("export FEDERLET_SANDBOX={instance}");
+    }
     println!("export KUBECONFIG='{}'", kubeconfigs.join(":"));
     println!("export PATH='{}':\"$PATH\"", dirs.join(":"));
     Ok(())

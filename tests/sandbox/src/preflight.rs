@@ -22,7 +22,7 @@ pub fn root() -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!(
             "the sandbox needs root, to make network namespaces and run kubelets: run it as root, \
-             for example with `sudo --preserve-env=PATH,HOME env cargo sandbox …`"
+             for example with `sudo -E env PATH=\"$PATH\" cargo sandbox …`"
         );
     }
     Ok(())

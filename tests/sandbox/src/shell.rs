@@ -3,7 +3,10 @@
 use std::{ffi::OsStr, path::Path, process::Stdio};
 
 use anyhow::{Context, Result, bail};
-use tokio::process::Command;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::Command,
+};
 
 /// Runs a program to its end and returns what it printed.
 pub async fn run<S: AsRef<OsStr>>(
@@ -35,6 +38,30 @@ pub async fn output(command: &mut Command) -> Result<String> {
         bail!("`{shown}` failed ({}): {}", done.status, last_lines(&said, 15));
     }
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+/// Runs a prepared command to its end, telling each line that it says on standard error as it says it.
+pub async fn watch(command: &mut Command, mut tell: impl FnMut(&str)) -> Result<()> {
+    let shown = show(command);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("cannot run `{shown}`"))?;
+    let stderr = child.stderr.take().context("it has no standard error")?;
+    let mut lines = BufReader::new(stderr).lines();
+    let mut said = Vec::new();
+    while let Some(line) = lines.next_line().await? {
+        tell(&line);
+        said.push(line);
+    }
+    let status = child.wait().await?;
+    if !status.success() {
+        bail!("`{shown}` failed ({status}): {}", last_lines(&said.join("\n"), 20));
+    }
+    Ok(())
 }
 
 /// The end of a text, for error messages.

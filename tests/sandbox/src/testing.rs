@@ -15,7 +15,6 @@ use crate::{
     Cluster, Instance,
     instance::TEST_NAME,
     lock::{Lock, Purpose},
-    plan::Shape,
     state::State,
     up::checkout,
 };
@@ -34,11 +33,6 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// What the tests' own sandbox consists of.
-    pub fn test_shape() -> Shape {
-        Shape { edge: true, ..Shape::default() }
-    }
-
     /// The sandbox of all tests: the first that asks starts it, the others join. `cargo sandbox test` stops it in the
     /// end; after a plain `cargo test` it stays for the next one.
     pub async fn shared() -> Result<&'static Self> {

@@ -67,7 +67,8 @@ pub async fn up(instance: &Instance, shape: &Shape, progress: &Progress) -> Resu
     tokio::select! {
         result = started => if let Err(error) = result {
             clean(instance, cleanup::Files::Keep).await?;
-            return Err(error);
+            let hint = format!("See a whole log with `cargo sandbox --name {instance} logs CLUSTER COMPONENT`; then try `up` again");
+            return Err(anyhow::anyhow!("{error:#}\n{hint}"));
         },
         () = interrupted() => {
             clean(instance, cleanup::Files::Remove).await?;
@@ -276,18 +277,9 @@ fn write_kubeconfigs(instance: &Instance, state: &State) -> Result<()> {
 /// Compiles the binary for its image, in a profile that compiles fast.
 async fn build_federlet(progress: &Progress) -> Result<PathBuf> {
     let step = progress.step("build federlet");
-    step.say("cargo build");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.current_dir(checkout()).args([
-        "build",
-        "--quiet",
-        "--profile",
-        "sandbox",
-        "--package",
-        "federlet",
-    ]);
-    shell::output(&mut command).await.context("federlet does not compile")?;
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(checkout()).args(["build", "--profile", "sandbox", "--package", "federlet"]);
+    shell::watch(&mut command, |line| step.say(line.trim())).await.context("federlet does not compile")?;
     step.done("");
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout().join("target"), PathBuf::from);
