@@ -14,6 +14,7 @@ pub async fn check() -> Result<()> {
     root()?;
     namespaces().await?;
     cgroups()?;
+    file_watches()?;
     go().await
 }
 
@@ -48,6 +49,24 @@ fn cgroups() -> Result<()> {
         bail!("cgroups cannot be made below {probe} (in a container, start it with --privileged): {error}");
     }
     fs::remove_dir(&folder)?;
+    Ok(())
+}
+
+/// A node takes about 20 of the kernel's file watchers, and most systems allow a user 128. The limits are only ever
+/// raised, and stay raised: another program may have come to need them.
+fn file_watches() -> Result<()> {
+    for (limit, needed) in [("max_user_instances", 8192), ("max_user_watches", 524_288)] {
+        let path = format!("/proc/sys/fs/inotify/{limit}");
+        let current = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u64>().ok());
+        if current.is_some_and(|current| current < needed)
+            && let Err(error) = fs::write(&path, needed.to_string())
+        {
+            bail!(
+                "kubelets need more file watchers than fs.inotify.{limit} allows, and it cannot be raised here ({error}): \
+                 run `sysctl fs.inotify.{limit}={needed}` on the machine that this container runs on"
+            );
+        }
+    }
     Ok(())
 }
 
