@@ -19,15 +19,24 @@ const KUBERNETES_PROGRAMS: [&str; 6] =
     ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl", "kube-proxy"];
 
 /// Single programs: name, version, and the Go package that they are.
-const ETCD: Single = Single { program: "etcd", version: "3.6.8", package: "go.etcd.io/etcd/server/v3" };
-const HELM: Single = Single { program: "helm", version: "3.21.4", package: "helm.sh/helm/v3/cmd/helm" };
-const KWOK: Single = Single { program: "kwok", version: "0.7.0", package: "sigs.k8s.io/kwok/cmd/kwok" };
-const COREDNS: Single = Single { program: "coredns", version: "1.13.1", package: "." };
+const ETCD: Single =
+    Single { program: "etcd", version: "3.6.8", package: "go.etcd.io/etcd/server/v3", stamp: "" };
+const HELM: Single = Single {
+    program: "helm",
+    version: "3.21.4",
+    package: "helm.sh/helm/v3/cmd/helm",
+    stamp: "-X helm.sh/helm/v3/internal/version.version=v3.21.4",
+};
+const KWOK: Single =
+    Single { program: "kwok", version: "0.7.0", package: "sigs.k8s.io/kwok/cmd/kwok", stamp: "" };
+const COREDNS: Single = Single { program: "coredns", version: "1.13.1", package: ".", stamp: "" };
 
 struct Single {
     program: &'static str,
     version: &'static str,
     package: &'static str,
+    /// What tells it its own version, where nothing else does.
+    stamp: &'static str,
 }
 
 /// Finds built programs.
@@ -157,7 +166,7 @@ impl Single {
         Set {
             module: format!("{}-{}", self.program, self.version),
             programs: vec![(self.program.to_owned(), self.package.to_owned())],
-            linker_flags: "-s -w".to_owned(),
+            linker_flags: format!("-s -w {}", self.stamp),
         }
     }
 }
