@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use anyhow::{Result, ensure};
 use federlet_e2e::{Kubectl, SOON};
-use federlet_sandbox::{Cluster, Sandbox, eventually};
+use federlet_sandbox::{Cluster, Sandbox, eventually, images::FEDERLET_IMAGE};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_run_and_answer_in_every_cluster() -> Result<()> {
@@ -54,6 +54,24 @@ async fn everything_works(kubectl: &Kubectl) -> Result<()> {
         if log.contains("/seen-by-port-forward") { Ok(()) } else { Err(log) }
     })
     .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_image_of_federlet_runs() -> Result<()> {
+    let sandbox = Sandbox::shared().await?;
+    sandbox
+        .in_namespace("federlet", async |space| {
+            let kubectl = Kubectl::new(sandbox.cluster("host")?, &space.namespace);
+            kubectl
+                .run(&format!("run federlet --image={FEDERLET_IMAGE} --restart=Never -- --version"))
+                .await?;
+            eventually("it says its version", SOON, async || {
+                let log = kubectl.run("logs federlet").await.map_err(|error| error.to_string())?;
+                if log.starts_with("federlet ") { Ok(()) } else { Err(log) }
+            })
+            .await
+        })
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,9 +9,10 @@ use tokio::{
 };
 
 use crate::{
-    Instance,
+    Instance, builds,
     cleanup::{self, clean},
     lock::{Lock, Purpose},
+    packages,
     progress::Progress,
     state::State,
     testing::{PROGRAM_VARIABLE, SANDBOX_VARIABLE},
@@ -30,6 +31,9 @@ pub struct Counts {
 pub async fn run(instance: &Instance, words: &[String], keep: bool, progress: &Progress) -> Result<bool> {
     crate::preflight::root()?;
     let _lock = Lock::take(instance, Purpose::Use, "sandbox test")?;
+    if words.is_empty() {
+        prepare(progress).await?;
+    }
     let ours = State::load(instance).is_ok_and(|state| state.is_none_or(|state| !state.ready));
     let tested = tokio::select! {
         tested = cargo_test(instance, words) => tested,
@@ -44,6 +48,15 @@ pub async fn run(instance: &Instance, words: &[String], keep: bool, progress: &P
     // On a line of its own, and last, so that people and machines find it.
     println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
     Ok(status.success() && counts.failed == 0)
+}
+
+/// All tests need all versions. Made ready here, it is seen; made ready within a test, it would look like a hang.
+async fn prepare(progress: &Progress) -> Result<()> {
+    crate::preflight::check().await?;
+    packages::ensure(progress).await?;
+    let versions = builds::kubernetes_versions();
+    let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
+    builds::Binaries::new()?.ensure(&versions, true, progress).await
 }
 
 async fn cargo_test(instance: &Instance, words: &[String]) -> Result<(Counts, ExitStatus)> {

@@ -9,16 +9,30 @@ use federlet_sandbox::{
     machine::Machine,
     plan::{MachinePlan, Plan},
     process,
-    state::State,
+    state::{self, State},
 };
+use sha2::{Digest, Sha256};
 use tokio::process::Command;
+
+/// What the names of these sandboxes begin with.
+const PREFIX: &str = "t-";
 
 /// A sandbox that is removed when the test ends, however it ends.
 struct Own(Instance);
 
 impl Own {
+    /// Named after this process too, so that two runs of the tests do not meet.
     fn new(name: &str) -> Result<Self> {
-        Ok(Self(Instance::new(name)?))
+        remove_those_of_dead_runs();
+        Ok(Self(Instance::new(&format!("{PREFIX}{name}-{}", std::process::id()))?))
+    }
+
+    /// Waits until a daemon of the host runs.
+    async fn runs(&self, id: &str) -> Result<()> {
+        eventually(&format!("{id} runs"), Duration::from_secs(120), async || {
+            if component::is_running(&self.0, "host", id) { Ok(()) } else { Err("not yet") }
+        })
+        .await
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -64,6 +78,16 @@ impl Drop for Own {
             .stderr(Stdio::null())
             .status()
             .ok();
+    }
+}
+
+/// A run that was killed could not clean up after itself.
+fn remove_those_of_dead_runs() {
+    for instance in state::instances().unwrap_or_default() {
+        let pid = instance.name().strip_prefix(PREFIX).and_then(|rest| rest.rsplit_once('-')?.1.parse().ok());
+        if pid.is_some_and(|pid| process::Process::find(pid).is_none()) {
+            drop(Own(instance));
+        }
     }
 }
 
@@ -114,7 +138,7 @@ async fn reachable_from(from: &Machine, to: &MachinePlan) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_lives_as_its_user_wants() -> Result<()> {
-    let own = Own::new("t-life")?;
+    let own = Own::new("life")?;
     let said = own.run(&["up", "--members", "1"]).await?;
     ensure!(said.contains("1/1 Ready"), "{said}");
     let plan = own.plan()?;
@@ -126,6 +150,7 @@ async fn a_sandbox_lives_as_its_user_wants() -> Result<()> {
     saying_it_again_changes_nothing(&own).await?;
     a_partition_is_a_partition(&own, &plan).await?;
     a_daemon_stops_and_starts(&own).await?;
+    an_image_from_an_archive_runs(&own).await?;
     wrong_words_are_answered_with_the_right_ones(&own).await?;
 
     own.run(&["down"]).await?;
@@ -196,6 +221,54 @@ async fn a_daemon_stops_and_starts(own: &Own) -> Result<()> {
     Ok(())
 }
 
+/// An archive as `docker save` writes it, with a tag that is used again for other contents.
+async fn an_image_from_an_archive_runs(own: &Own) -> Result<()> {
+    let member = own.cluster("member1")?;
+    for words in ["first", "second"] {
+        let archive = own.0.dir().join(format!("{words}.tar"));
+        write_archive(&archive, "example.com/team/app:1", words)?;
+        own.run(&["load-image", &archive.display().to_string()]).await?;
+        let pod = format!("app-{words}");
+        // `Always` pulls from the node's registry, `Never` takes what is on the node: both must be the new one.
+        for policy in ["Always", "Never"] {
+            let policy = format!("--image-pull-policy={policy}");
+            member
+                .kubectl_output(&["run", &pod, "--image=example.com/team/app:1", "--restart=Never", &policy])
+                .await?;
+            eventually("the image says its word", Duration::from_secs(60), async || {
+                let log = member.kubectl_output(&["logs", &pod]).await.map_err(|error| error.to_string())?;
+                if log.trim() == words { Ok(()) } else { Err(log) }
+            })
+            .await?;
+            member.kubectl_output(&["delete", "pod", &pod, "--now"]).await?;
+        }
+    }
+    Ok(())
+}
+
+fn write_archive(path: &std::path::Path, name: &str, words: &str) -> Result<()> {
+    let busybox = federlet_sandbox::images::static_busybox().context("no busybox")?;
+    let mut layer = tar::Builder::new(Vec::new());
+    layer.append_path_with_name(busybox, "bin/busybox")?;
+    let layer = layer.into_inner()?;
+    let digest: String = Sha256::digest(&layer).iter().map(|byte| format!("{byte:02x}")).collect();
+    let config = format!(
+        r#"{{"architecture":"amd64","os":"linux","config":{{"Cmd":["/bin/busybox","echo","{words}"]}},
+            "rootfs":{{"type":"layers","diff_ids":["sha256:{digest}"]}}}}"#
+    );
+    let manifest = format!(r#"[{{"Config":"config.json","RepoTags":["{name}"],"Layers":["layer.tar"]}}]"#);
+    let mut archive = tar::Builder::new(std::fs::File::create(path)?);
+    for (name, bytes) in
+        [("manifest.json", manifest.as_bytes()), ("config.json", config.as_bytes()), ("layer.tar", &layer)]
+    {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o644);
+        archive.append_data(&mut header, name, bytes)?;
+    }
+    Ok(archive.finish()?)
+}
+
 async fn wrong_words_are_answered_with_the_right_ones(own: &Own) -> Result<()> {
     for (words, hint) in [
         (&["kubectl", "member7", "get", "nodes"][..], "there are: host, member1"),
@@ -212,15 +285,12 @@ async fn wrong_words_are_answered_with_the_right_ones(own: &Own) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_in_the_middle_it_starts_cleanly_the_next_time() -> Result<()> {
-    let own = Own::new("t-kill")?;
+    let own = Own::new("kill")?;
     // Once early, when only some processes exist, and once late, when pods run.
     for moment in ["etcd", "kubelet"] {
         let mut child =
             own.command(&["up", "--members", "0"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        eventually(&format!("{moment} runs"), Duration::from_secs(60), async || {
-            if component::is_running(&own.0, "host", moment) { Ok(()) } else { Err("not yet") }
-        })
-        .await?;
+        own.runs(moment).await?;
         let refused = own.refused(&["up", "--members", "0"]).await?;
         ensure!(refused.contains("is held by process"), "{refused}");
         ensure!(refused.contains(&child.id().context("it ended")?.to_string()), "{refused}");
@@ -243,13 +313,10 @@ async fn killed_in_the_middle_it_starts_cleanly_the_next_time() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn interrupted_it_takes_back_what_it_began() -> Result<()> {
-    let own = Own::new("t-stop")?;
+    let own = Own::new("stop")?;
     let child =
         own.command(&["up", "--members", "0"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-    eventually("etcd runs", Duration::from_secs(60), async || {
-        if component::is_running(&own.0, "host", "etcd") { Ok(()) } else { Err("not yet") }
-    })
-    .await?;
+    own.runs("etcd").await?;
     let pid = i32::try_from(child.id().context("it ended")?)?;
     process::Process::find(pid).context("it ended")?.signal(rustix::process::Signal::INT);
     let output = child.wait_with_output().await?;
@@ -265,7 +332,7 @@ async fn interrupted_it_takes_back_what_it_began() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn host_and_member_may_be_of_different_versions() -> Result<()> {
-    let own = Own::new("t-skew")?;
+    let own = Own::new("skew")?;
     own.run(&["up", "--members", "1", "--kubernetes", "1.36.3", "--member-kubernetes", "1.34.4"]).await?;
     for (cluster, version) in [("host", "v1.36.3"), ("member1", "v1.34.4")] {
         let cluster = own.cluster(cluster)?;
@@ -281,7 +348,7 @@ async fn host_and_member_may_be_of_different_versions() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kwok_plays_the_nodes_it_is_asked_for() -> Result<()> {
-    let own = Own::new("t-kwok")?;
+    let own = Own::new("kwok")?;
     own.run(&["up", "--members", "1", "--kwok-nodes", "member1=30"]).await?;
     let member = own.cluster("member1")?;
     member.kubectl_output(&["create", "deployment", "many", "--image=nginx", "--replicas=60"]).await?;

@@ -1,7 +1,10 @@
 //! What the sandbox says when it cannot work here: one sentence, with what to do. No clusters are needed for that.
 
 use std::{
-    os::unix::{fs::symlink, process::CommandExt},
+    os::unix::{
+        fs::{PermissionsExt, symlink},
+        process::CommandExt,
+    },
     path::{Path, PathBuf},
     process::Command,
 };
@@ -68,6 +71,17 @@ fn without_go() -> Result<()> {
     let text =
         said(Command::new(elsewhere.program()).args(["--name", "t-nogo", "up"]).env("PATH", &elsewhere.0))?;
     is_one_clear_sentence(&text, &["Go is missing", "1.26", "PATH"])
+}
+
+#[test]
+fn without_the_right_to_make_namespaces() -> Result<()> {
+    let elsewhere = Elsewhere::new("namespaces")?;
+    let refusing = elsewhere.0.join("unshare");
+    std::fs::write(&refusing, "#!/bin/sh\necho 'unshare: Operation not permitted' >&2; exit 1\n")?;
+    std::fs::set_permissions(&refusing, std::fs::Permissions::from_mode(0o755))?;
+    let text =
+        said(Command::new(elsewhere.program()).args(["--name", "t-nons", "up"]).env("PATH", &elsewhere.0))?;
+    is_one_clear_sentence(&text, &["namespaces", "--privileged", "Operation not permitted"])
 }
 
 #[test]
