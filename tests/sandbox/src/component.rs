@@ -111,6 +111,11 @@ pub fn is_running(instance: &Instance, cluster: &str, id: &str) -> bool {
     Files::new(instance, cluster, id).process().is_some_and(Process::is_alive)
 }
 
+/// The process of a component. The one that we started only guards the door of the machine; its child is the daemon.
+pub fn daemon(instance: &Instance, cluster: &str, id: &str) -> Option<Process> {
+    Files::new(instance, cluster, id).process().filter(|process| process.is_alive())?.child()
+}
+
 /// Fails with the last words of the first component that has ended.
 pub fn check_all_run(instance: &Instance, cluster: &str) -> Result<()> {
     for id in list(instance, cluster) {
@@ -128,11 +133,7 @@ pub async fn stop(instance: &Instance, cluster: &str, id: &str) -> Result<()> {
     let Some(entrance) = files.process().filter(|process| process.is_alive()) else {
         bail!("{cluster}: {id} is not running");
     };
-    // The process we started only guards the door of the namespace; its child is the daemon.
-    match entrance.child() {
-        Some(daemon) => daemon.stop(PATIENCE).await?,
-        None => entrance.stop(PATIENCE).await?,
-    }
+    daemon(instance, cluster, id).unwrap_or(entrance).stop(PATIENCE).await?;
     entrance.gone_within(PATIENCE).await;
     Ok(())
 }

@@ -180,7 +180,7 @@ pub async fn eventually<T, E: Display>(
 }
 
 /// Runs a command of the sandbox, its progress shown.
-async fn run_sandbox(instance: &Instance, words: &[&str]) -> Result<()> {
+pub async fn run_sandbox(instance: &Instance, words: &[&str]) -> Result<()> {
     let mut command = match std::env::var_os(PROGRAM_VARIABLE) {
         Some(program) => Command::new(program),
         None => {

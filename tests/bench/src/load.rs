@@ -1,0 +1,156 @@
+//! Pods that are created, watched and deleted, with a clock beside them.
+
+use std::{collections::HashMap, time::Duration};
+
+use anyhow::{Context, Result};
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, PostParams},
+    runtime::watcher,
+};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout_at},
+};
+
+/// Requests under way at once: more than the API server of a small machine needs to be busy.
+const AT_ONCE: usize = 32;
+
+/// Nothing here takes so long unless it is stuck.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What happened to a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    Running,
+    Gone,
+}
+
+/// Pods on one node, in a namespace of their own.
+pub(crate) struct Load {
+    pods: Api<Pod>,
+    namespaces: Api<Namespace>,
+    namespace: String,
+    node: String,
+    seen: mpsc::UnboundedReceiver<(String, Seen, Instant)>,
+    watch: tokio::task::JoinHandle<()>,
+}
+
+impl Load {
+    /// Makes the namespace and begins to watch it.
+    pub(crate) async fn new(client: &Client, node: &str, round: u32) -> Result<Self> {
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let namespace = format!("bench-{node}-{round}");
+        let object = serde_json::from_value(serde_json::json!({ "metadata": { "name": namespace } }))?;
+        namespaces.create(&PostParams::default(), &object).await?;
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+        let (tell, seen) = mpsc::unbounded_channel();
+        let watched = pods.clone();
+        let watch = tokio::spawn(async move {
+            let mut events = std::pin::pin!(watcher(watched, watcher::Config::default()));
+            while let Some(event) = events.next().await {
+                let (pod, what) = match event {
+                    Ok(watcher::Event::Apply(pod)) => {
+                        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+                        if phase != Some("Running") {
+                            continue;
+                        }
+                        (pod, Seen::Running)
+                    }
+                    Ok(watcher::Event::Delete(pod)) => (pod, Seen::Gone),
+                    _ => continue,
+                };
+                let name = pod.metadata.name.unwrap_or_default();
+                if tell.send((name, what, Instant::now())).is_err() {
+                    return;
+                }
+            }
+        });
+        // A service account must be there before pods are admitted.
+        let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> =
+            Api::namespaced(client.clone(), &namespace);
+        let deadline = Instant::now() + PATIENCE;
+        while accounts.get_opt("default").await?.is_none() {
+            anyhow::ensure!(Instant::now() < deadline, "namespace {namespace} gets no service account");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(Self { pods, namespaces, namespace, node: node.to_owned(), seen, watch })
+    }
+
+    /// Creates pods one after the other; how long each took until it ran.
+    pub(crate) async fn one_by_one(&mut self, count: u32) -> Result<Vec<Duration>> {
+        let mut took = Vec::new();
+        for index in 0..count {
+            let begun = Instant::now();
+            self.create(&format!("single-{index}")).await?;
+            took.push(self.wait(1, Seen::Running).await? - begun);
+        }
+        Ok(took)
+    }
+
+    /// Creates pods all at once; how long it took until the last one ran.
+    pub(crate) async fn all_at_once(&mut self, count: u32) -> Result<Duration> {
+        let begun = Instant::now();
+        stream::iter(0..count)
+            .map(|index| {
+                let name = format!("many-{index}");
+                let this = &*self;
+                async move { this.create(&name).await }
+            })
+            .buffer_unordered(AT_ONCE)
+            .try_collect::<Vec<()>>()
+            .await?;
+        Ok(self.wait(count as usize, Seen::Running).await? - begun)
+    }
+
+    /// Deletes all pods with their grace period; how long it took until the last one was gone.
+    pub(crate) async fn delete_all(&mut self, count: u32) -> Result<Duration> {
+        let begun = Instant::now();
+        self.pods.delete_collection(&DeleteParams::default(), &kube::api::ListParams::default()).await?;
+        Ok(self.wait(count as usize, Seen::Gone).await? - begun)
+    }
+
+    /// Removes the namespace.
+    pub(crate) async fn end(self) -> Result<()> {
+        self.watch.abort();
+        self.namespaces.delete(&self.namespace, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    async fn create(&self, name: &str) -> Result<()> {
+        let pod = serde_json::from_value(serde_json::json!({
+            "metadata": { "name": name },
+            "spec": {
+                "nodeName": self.node,
+                "automountServiceAccountToken": false,
+                "terminationGracePeriodSeconds": 1,
+                "tolerations": [{ "operator": "Exists" }],
+                "containers": [{ "name": "main", "image": "nginx:1" }],
+            },
+        }))?;
+        self.pods
+            .create(&PostParams::default(), &pod)
+            .await
+            .with_context(|| format!("cannot create {name}"))?;
+        Ok(())
+    }
+
+    /// When the last of so many pods was seen like this.
+    async fn wait(&mut self, count: usize, wanted: Seen) -> Result<Instant> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut found = HashMap::new();
+        while found.len() < count {
+            let next = timeout_at(deadline, self.seen.recv()).await;
+            let next = next.with_context(|| {
+                format!("{} of {count} pods on {} are {wanted:?}", found.len(), self.node)
+            })?;
+            let (name, what, at) = next.context("the watch ended")?;
+            if what == wanted {
+                found.entry(name).or_insert(at);
+            }
+        }
+        found.into_values().max().context("no pods")
+    }
+}

@@ -1,0 +1,38 @@
+//! Federlet measured beside a floor or a peer, in one run on one machine, so that only ratios matter.
+
+mod arms;
+mod kubelets;
+mod load;
+mod process;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Compares Federlet with a peer and prints ratios.
+#[derive(Debug, Parser)]
+#[command(name = "cargo compare", bin_name = "cargo compare", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// One virtual node of Federlet, with its in-memory provider, beside one node of KWOK, in the same cluster
+    Kubelets(kubelets::Args),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Kubelets(args) => kubelets::run(&args).await,
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
