@@ -2,3 +2,6 @@
 //!
 //! This crate holds the kubelet's side of Federlet: the contracts that a provider implements, the controllers
 //! that drive it, and the HTTPS API that the host's API server calls. It knows nothing of clusters.
+
+pub mod contract;
+pub mod decide;
