@@ -331,6 +331,10 @@ impl fmt::Debug for Pod {
 }
 
 #[cfg(test)]
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "JSON literals read better without a reference"
+)]
 mod tests {
     use serde_json::json;
 

@@ -98,6 +98,10 @@ pub(crate) fn seconds(time: Timestamp) -> String {
 }
 
 #[cfg(test)]
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "JSON literals read better without a reference"
+)]
 mod tests {
     use super::*;
 

@@ -103,6 +103,10 @@ fn items(value: Option<&Value>) -> impl Iterator<Item = &Value> {
 }
 
 #[cfg(test)]
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "JSON literals read better without a reference"
+)]
 mod tests {
     use serde_json::json;
 

@@ -1,3 +1,8 @@
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "JSON literals read better without a reference"
+)]
+
 use proptest::prelude::*;
 
 use super::*;

@@ -169,7 +169,7 @@ fn whoever_holds_a_finalizer_hears_how_it_ended() {
     );
     let ended = Sketch {
         phase: "Succeeded",
-        ..running.clone()
+        ..running
     };
     assert_eq!(
         decide(Some(&ended), None),
