@@ -99,6 +99,7 @@ mod error;
 mod lifecycle;
 mod node;
 mod pod;
+mod relay;
 mod streams;
 
 pub use error::ProviderError;

@@ -1,5 +1,9 @@
 //! What the process tells Prometheus.
 
+mod serve;
+
+pub use serve::serve;
+
 use std::{collections::HashMap, fmt, time::Duration};
 
 use parking_lot::Mutex;

@@ -9,7 +9,7 @@ mod health;
 mod lease;
 mod version;
 
-pub use controller::{NodeController, NodeError, NodeSettings};
+pub use controller::{NodeController, NodeError, NodeFacts, NodeSettings};
 pub use document::{LEAVING_ANNOTATION, NodeTemplate, Readiness, metadata_document, status_document};
 pub use health::{Health, PingThresholds};
 pub use lease::{Holding, NodeLease};

@@ -108,13 +108,20 @@ pub enum UpgradeKind {
     PortForward,
 }
 
-impl fmt::Display for UpgradeKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl UpgradeKind {
+    /// As kubectl calls it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
             Self::Exec => "exec",
             Self::Attach => "attach",
             Self::PortForward => "port-forward",
-        })
+        }
+    }
+}
+
+impl fmt::Display for UpgradeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

@@ -69,15 +69,33 @@ pub enum NodeError {
     Status(#[source] Box<kube::Error>),
 }
 
+/// What others want to know about a node, as it changes.
+#[derive(Clone, Debug)]
+pub struct NodeFacts {
+    /// Whether it is Ready.
+    pub healthy: watch::Sender<bool>,
+    /// The UID of the Node object, while there is one.
+    pub uid: watch::Sender<Option<String>>,
+}
+
+impl Default for NodeFacts {
+    fn default() -> Self {
+        Self {
+            healthy: watch::Sender::new(false),
+            uid: watch::Sender::new(None),
+        }
+    }
+}
+
 /// Keeps one Node object on the host.
 pub struct NodeController {
     api: Api<Node>,
+    watch_api: Api<Node>,
     template: NodeTemplate,
     provider: Arc<dyn Provider>,
     settings: NodeSettings,
     metrics: Arc<Metrics>,
-    healthy: watch::Sender<bool>,
-    uid: watch::Sender<Option<String>>,
+    told: NodeFacts,
     health: Health,
     readiness: Readiness,
     report: Option<NodeReport>,
@@ -94,13 +112,16 @@ struct Known {
 }
 
 impl NodeController {
-    /// A controller for one node. The client should be one that retries nothing and shares no connection.
+    /// A controller for one node. `client` writes, and should be one that retries nothing and shares no connection;
+    /// `watch_client` watches, so it must be patient.
     pub fn new(
         client: Client,
+        watch_client: Client,
         template: NodeTemplate,
         provider: Arc<dyn Provider>,
         settings: NodeSettings,
         metrics: Arc<Metrics>,
+        told: NodeFacts,
     ) -> Self {
         let readiness = Readiness {
             ready: false,
@@ -110,27 +131,17 @@ impl NodeController {
         };
         Self {
             api: Api::all(client),
+            watch_api: Api::all(watch_client),
             template,
             provider,
             settings,
             metrics,
-            healthy: watch::Sender::new(false),
-            uid: watch::Sender::new(None),
+            told,
             health: Health::new(settings.thresholds),
             readiness,
             report: None,
             known: Known::default(),
         }
-    }
-
-    /// Whether the node is Ready, as it changes.
-    pub fn healthy(&self) -> watch::Receiver<bool> {
-        self.healthy.subscribe()
-    }
-
-    /// The UID of the Node object, as it changes.
-    pub fn uid(&self) -> watch::Receiver<Option<String>> {
-        self.uid.subscribe()
     }
 
     /// Works until told to stop. The Node stays.
@@ -146,7 +157,7 @@ impl NodeController {
         let only_this = watcher::Config::default()
             .fields(&format!("metadata.name={name}"))
             .timeout(45);
-        let mut events = std::pin::pin!(watcher(self.api.clone(), only_this).default_backoff());
+        let mut events = std::pin::pin!(watcher(self.watch_api.clone(), only_this).default_backoff());
         let mut pings = tokio::time::interval(self.settings.ping_every);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut failures = 0;
@@ -240,13 +251,14 @@ impl NodeController {
         };
         self.metrics.ready(name, self.readiness.ready);
         // Pods hear of it before the host does: while the node is NotReady their status is the host's to say.
-        self.healthy.send_replace(self.readiness.ready);
+        self.told.healthy.send_replace(self.readiness.ready);
         true
     }
 
     /// Takes in the Node as the host has it. True if it does not say what it should.
     fn see(&mut self, node: &Node) -> bool {
-        self.uid
+        self.told
+            .uid
             .send_if_modified(|uid| std::mem::replace(uid, node.uid()) != node.uid());
         self.known.leaving = node.metadata.deletion_timestamp.is_some()
             || node
@@ -270,7 +282,7 @@ impl NodeController {
     }
 
     fn gone(&mut self) {
-        self.uid.send_replace(None);
+        self.told.uid.send_replace(None);
         self.known.metadata = None;
         self.known.conditions.clear();
     }
@@ -284,7 +296,7 @@ impl NodeController {
             return Ok(());
         }
         let mut registered = false;
-        if self.uid.borrow().is_none() {
+        if self.told.uid.borrow().is_none() {
             registered = self.register(&report).await?;
         }
         let metadata = metadata_document(&self.template, &report);

@@ -86,6 +86,12 @@ impl HostPods {
             .find_map(|(name, pods)| Some((name.clone(), pods.get(key)?)))
     }
 
+    /// Every pod of a node.
+    pub fn of(&self, node: &NodeName) -> Vec<Pod> {
+        let pods = self.nodes.read().get(node).cloned();
+        pods.map(|pods| pods.all()).unwrap_or_default()
+    }
+
     /// Keeps the view current until told to stop.
     pub async fn run(&self, client: Client, stop: CancellationToken) {
         loop {
