@@ -189,6 +189,36 @@ pub(crate) struct KubeletArgs {
     /// The address that the node publishes [default: --address, or the one from which the host is reached].
     #[arg(long, env = "FEDERLET_NODE_ADDRESS", value_name = "IP")]
     pub(crate) node_address: Option<IpAddr>,
+
+    /// The certificate to serve with [default: one that the host signs on request, once somebody approves it].
+    #[arg(
+        long,
+        env = "FEDERLET_TLS_CERT_FILE",
+        value_name = "FILE",
+        requires = "tls_private_key_file"
+    )]
+    pub(crate) tls_cert_file: Option<PathBuf>,
+
+    /// Its private key. Both files are read again when they change.
+    #[arg(
+        long,
+        env = "FEDERLET_TLS_PRIVATE_KEY_FILE",
+        value_name = "FILE",
+        requires = "tls_cert_file"
+    )]
+    pub(crate) tls_private_key_file: Option<PathBuf>,
+
+    /// Serve with a certificate that nobody signed; a host that verifies its kubelets refuses it.
+    #[arg(long, env = "FEDERLET_TLS_SELF_SIGNED", conflicts_with = "tls_cert_file")]
+    pub(crate) tls_self_signed: bool,
+
+    /// Where a certificate that the host signed is kept for the next start.
+    #[arg(long, env = "FEDERLET_CERT_DIR", value_name = "DIRECTORY")]
+    pub(crate) cert_dir: Option<PathBuf>,
+
+    /// The CA of those who may call [default: the one that the host publishes for its client certificates].
+    #[arg(long, env = "FEDERLET_CLIENT_CA_FILE", value_name = "FILE")]
+    pub(crate) client_ca_file: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

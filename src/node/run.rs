@@ -8,6 +8,7 @@ use std::{
 use anyhow::Context;
 use federlet_node::{
     VirtualNode, VirtualNodeSettings,
+    api::ServingNames,
     client::{client, heartbeat_client},
     contract::Provider,
     memory::{MemoryProvider, MemorySettings},
@@ -19,7 +20,10 @@ use kube::{Client, Config, config::KubeConfigOptions};
 use tokio::{net::TcpListener, signal::unix::SignalKind};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::args::{KubeletArgs, NodeArgs, ProviderKind};
+use super::{
+    args::{KubeletArgs, NodeArgs, ProviderKind},
+    kubelet::Served,
+};
 
 impl NodeArgs {
     /// Serves the node until SIGTERM or SIGINT.
@@ -62,7 +66,7 @@ impl NodeArgs {
         let Some(host) = reach_host(&pod_client, startup_timeout, &stop).await? else {
             return Ok(());
         };
-        tracing::info!(version = %host, node = %nodename, cluster_domain, "the host answers");
+        tracing::info!(version = %host, node = %nodename, "the host answers");
 
         let provider = make_provider(provider, provider_config.as_deref())?;
         let template = NodeTemplate {
@@ -101,6 +105,21 @@ impl NodeArgs {
         );
         let watch_stop = stop.clone();
         tasks.spawn(async move { watching.run(watch_client, watch_stop).await });
+
+        let kubelet_client = client(config.clone(), "kubelet-api", metrics.clone())?;
+        let addresses = template.address.into_iter().collect();
+        let served = Served {
+            names: ServingNames {
+                node: template.name.clone(),
+                addresses,
+                names: Vec::new(),
+            },
+            provider: provider.clone(),
+            host_pods: host_pods.clone(),
+            cluster_domain,
+            metrics: metrics.clone(),
+        };
+        kubelet.serve(kubelet_client, served, &tasks, &stop).await?;
 
         let heartbeat = Heartbeat::start()?;
         let node = VirtualNode {

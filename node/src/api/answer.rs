@@ -6,7 +6,6 @@ use http::{
     header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE},
 };
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
-use serde_json::Value;
 
 use super::{authn::User, authz::Attributes, route::RouteError};
 use crate::contract::{Pod, ProviderError};
@@ -22,8 +21,8 @@ pub(super) fn plain(body: Body) -> Response<Body> {
     with_type(body, "text/plain; charset=utf-8")
 }
 
-pub(super) fn json_response(value: &Value) -> Response<Body> {
-    with_type(whole(value.to_string().into()), "application/json")
+pub(super) fn json_response(json: String) -> Response<Body> {
+    with_type(whole(json.into()), "application/json")
 }
 
 pub(super) fn metrics_response(text: Bytes) -> Response<Body> {

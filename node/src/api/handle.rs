@@ -144,23 +144,14 @@ impl KubeletApi {
         let provider = &target.provider;
         match route {
             Route::Healthz => Ok(plain(whole(Bytes::from_static(b"ok")))),
-            Route::Configz => Ok(json_response(&self.configz())),
+            Route::Configz => Ok(json_response(self.configz().to_string())),
             Route::OwnMetrics => Ok(metrics_response(self.metrics.encode().into())),
             Route::Metrics(kind) => Ok(metrics_response(provider.metrics(kind).await?)),
-            Route::StatsSummary => Ok(json_response(&provider.stats().await?)),
-            Route::Pods => {
-                let pods = self.host_pods.of(&target.node);
-                Ok(json_response(&pod_list(
-                    pods.into_iter().map(Pod::into_json).collect(),
-                )))
-            }
+            Route::StatsSummary => Ok(json_response(provider.stats().await?.to_string())),
+            Route::Pods => Ok(pod_list(self.host_pods.of(&target.node).iter())),
             Route::RunningPods => {
-                let running = provider
-                    .get_pods()
-                    .await?
-                    .into_iter()
-                    .filter(is_running);
-                Ok(json_response(&pod_list(running.map(Pod::into_json).collect())))
+                let pods = provider.get_pods().await?;
+                Ok(pod_list(pods.iter().filter(|pod| is_running(pod))))
             }
             Route::Logs {
                 container, options, ..
@@ -381,6 +372,15 @@ fn is_running(pod: &Pod) -> bool {
     pod.phase() == Phase::Running && pod.deletion().is_none()
 }
 
-fn pod_list(items: Vec<Value>) -> Value {
-    json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})
+/// A PodList, written pod by pod: ten thousand of them need not be in memory twice.
+fn pod_list<'a>(pods: impl Iterator<Item = &'a Pod>) -> Response<Body> {
+    let mut list = r#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":["#.to_owned();
+    for (n, pod) in pods.enumerate() {
+        if n > 0 {
+            list.push(',');
+        }
+        list.push_str(&pod.json().to_string());
+    }
+    list.push_str("]}");
+    json_response(list)
 }
