@@ -10,17 +10,18 @@
 //! | `memory.federlet.io/stop-after` | seconds they take to stop when told to, within the grace period |
 
 mod containers;
+mod journal;
 mod logs;
 mod state;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use serde::Deserialize;
 use tokio::sync::broadcast;
 
-use self::state::State;
+use self::{journal::Journal, state::State};
 use crate::contract::{
     ByteStream, ChangeStream, LogOptions, NodeProvider, NodeReport, Pod, PodChange, PodId, PodKey,
     PodLifecycleHandler, PodNotifier, PodStreams, ProviderError, ReportStream, UpgradeAnswer, UpgradeRequest,
@@ -38,6 +39,8 @@ pub struct MemorySettings {
     pub pods: String,
     /// Seconds until the containers of a pod end that is not to run for ever.
     pub run_for_seconds: u64,
+    /// A file in which the pods outlive the process. Without it they end with it, and count as lost.
+    pub state_file: Option<PathBuf>,
 }
 
 impl Default for MemorySettings {
@@ -47,6 +50,7 @@ impl Default for MemorySettings {
             memory: "4Ti".into(),
             pods: "10000".into(),
             run_for_seconds: 2,
+            state_file: None,
         }
     }
 }
@@ -58,16 +62,19 @@ pub struct MemoryProvider {
 }
 
 impl MemoryProvider {
-    /// An empty one.
-    pub fn new(settings: MemorySettings) -> Self {
-        let state = Arc::new(State::new(Duration::from_secs(settings.run_for_seconds)));
-        Self { settings, state }
+    /// One with the pods of its state file, if there is one, else empty. Belongs into a Tokio runtime.
+    pub fn new(settings: MemorySettings) -> std::io::Result<Self> {
+        let journal = settings.state_file.as_deref().map(Journal::open).transpose()?;
+        let state = State::new(Duration::from_secs(settings.run_for_seconds), journal);
+        Ok(Self { settings, state })
     }
 }
 
 impl Default for MemoryProvider {
     fn default() -> Self {
-        Self::new(MemorySettings::default())
+        let settings = MemorySettings::default();
+        let state = State::new(Duration::from_secs(settings.run_for_seconds), None);
+        Self { settings, state }
     }
 }
 

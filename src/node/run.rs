@@ -242,7 +242,8 @@ fn make_provider(kind: ProviderKind, config: Option<&Path>) -> anyhow::Result<Ar
                 }
                 None => MemorySettings::default(),
             };
-            Ok(Arc::new(MemoryProvider::new(settings)))
+            let provider = MemoryProvider::new(settings).context("cannot use the provider's state file")?;
+            Ok(Arc::new(provider))
         }
     }
 }

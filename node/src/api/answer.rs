@@ -7,6 +7,8 @@ use http::{
 };
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 
+use serde_json::json;
+
 use super::{authn::User, authz::Attributes, route::RouteError};
 use crate::contract::{Pod, ProviderError};
 
@@ -108,8 +110,17 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, message)
     }
 
-    pub(super) fn into_response(self) -> Response<Body> {
-        let mut response = plain(whole(self.message.into()));
+    /// The answer. To a client that wanted to switch protocols it is a Kubernetes Status: API servers and kubectl
+    /// show its message, and lose a plain text on the way.
+    pub(super) fn into_response(self, to_upgrade: bool) -> Response<Body> {
+        let mut response = if to_upgrade {
+            let code = self.status.as_u16();
+            let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                                "reason": reason(self.status), "message": self.message, "code": code});
+            json_response(status.to_string())
+        } else {
+            plain(whole(self.message.into()))
+        };
         *response.status_mut() = self.status;
         if self.status == StatusCode::UNAUTHORIZED {
             response
@@ -120,6 +131,20 @@ impl Refusal {
             response.headers_mut().insert(RETRY_AFTER, seconds.into());
         }
         response
+    }
+}
+
+/// The word for a status code that Kubernetes' clients know.
+fn reason(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::BAD_REQUEST => "BadRequest",
+        StatusCode::UNAUTHORIZED => "Unauthorized",
+        StatusCode::FORBIDDEN => "Forbidden",
+        StatusCode::NOT_FOUND => "NotFound",
+        StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
+        StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
+        StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
+        _ => "InternalError",
     }
 }
 

@@ -101,9 +101,10 @@ impl KubeletApi {
         request: Request<Incoming>,
         certificates: Option<&[CertificateDer<'static>]>,
     ) -> Response<Body> {
+        let to_upgrade = request.headers().contains_key(UPGRADE);
         match self.try_answer(request, certificates).await {
             Ok(response) => response,
-            Err(refusal) => refusal.into_response(),
+            Err(refusal) => refusal.into_response(to_upgrade),
         }
     }
 

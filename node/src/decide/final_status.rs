@@ -27,7 +27,7 @@ pub fn end_status(host: &Pod, reason: &str, message: &str, now: Timestamp) -> Va
         {
             if container.pointer("/state/terminated").is_none() {
                 container["state"] = json!({"terminated": {
-                    "exitCode": KILLED, "reason": "ContainerStatusUnknown", "message": message,
+                    "exitCode": KILLED, "reason": reason, "message": message,
                     "startedAt": null, "finishedAt": null,
                 }});
             }

@@ -4,7 +4,10 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::{sync::broadcast, time::Instant};
 
-use super::containers::{self, Run};
+use super::{
+    containers::{self, Run},
+    journal::Journal,
+};
 use crate::contract::{Pod, PodId, PodKey, ProviderError};
 
 /// Changes that a subscriber may be behind. Beyond that it is told to compare everything.
@@ -15,6 +18,7 @@ pub(super) struct State {
     pods: Mutex<HashMap<PodKey, Held>>,
     changes: broadcast::Sender<PodKey>,
     run_for: Duration,
+    journal: Mutex<Option<Journal>>,
 }
 
 struct Held {
@@ -24,11 +28,41 @@ struct Held {
 }
 
 impl State {
-    pub(super) fn new(run_for: Duration) -> Self {
-        Self {
-            pods: Mutex::default(),
-            changes: broadcast::Sender::new(BACKLOG),
+    pub(super) fn new(run_for: Duration, mut journal: Option<Journal>) -> Arc<Self> {
+        let restored = journal.as_mut().map(Journal::restored).unwrap_or_default();
+        let (pods, changes) = (Mutex::default(), broadcast::Sender::new(BACKLOG));
+        let state = Arc::new(Self {
+            pods,
+            changes,
             run_for,
+            journal: Mutex::new(journal),
+        });
+        for (pod, run) in restored {
+            state.clone().hold(pod, run);
+        }
+        state
+    }
+
+    /// Keeps a pod, and ends its containers when their time comes.
+    fn hold(self: Arc<Self>, pod: Pod, run: Run) {
+        let id = pod.id().clone();
+        let lasts = containers::seconds(&pod, "memory.federlet.io/run-for");
+        let lasts = lasts.or_else(|| (!pod.restarts_always()).then_some(self.run_for));
+        let deletion = pod.deletion();
+        self.pods.lock().insert(
+            id.key().clone(),
+            Held {
+                pod,
+                run,
+                stop_at: None,
+            },
+        );
+        if let Some(lasts) = lasts.filter(|_| run.ended.is_none()) {
+            tokio::spawn(self.clone().end_after(id.clone(), lasts));
+        }
+        if let Some(deletion) = deletion {
+            // It was ending when the process was killed.
+            let _ = self.delete(&id, deletion.grace);
         }
     }
 
@@ -54,7 +88,7 @@ impl State {
     }
 
     pub(super) fn create(self: &Arc<Self>, pod: &Pod) -> Result<(), ProviderError> {
-        let mut pods = self.pods.lock();
+        let pods = self.pods.lock();
         if let Some(held) = pods.get(pod.key()) {
             return if held.pod.id() == pod.id() {
                 Ok(())
@@ -65,24 +99,11 @@ impl State {
                 )))
             };
         }
+        drop(pods);
         let run = Run::begin(Timestamp::now());
         let pod = pod.clone().with_status(containers::status(pod, run));
-        let id = pod.id().clone();
-        let lasts = containers::seconds(&pod, "memory.federlet.io/run-for");
-        let lasts = lasts.or_else(|| (!pod.restarts_always()).then_some(self.run_for));
-        pods.insert(
-            id.key().clone(),
-            Held {
-                pod,
-                run,
-                stop_at: None,
-            },
-        );
-        drop(pods);
-        self.tell(id.key());
-        if let Some(lasts) = lasts {
-            tokio::spawn(self.clone().end_after(id, lasts));
-        }
+        self.clone().hold(pod.clone(), run);
+        self.tell(pod.key());
         Ok(())
     }
 
@@ -153,14 +174,22 @@ impl State {
         let removed = {
             let mut pods = self.pods.lock();
             let due = pods.get(id.key()).is_some_and(|held| *held.pod.id() == id);
-            due && pods.remove(id.key()).is_some()
+            if due { pods.remove(id.key()) } else { None }
         };
-        if removed {
+        if let Some(held) = removed {
+            if let Some(journal) = self.journal.lock().as_mut() {
+                journal.write(&held.pod, None);
+            }
             self.tell(id.key());
         }
     }
 
     fn tell(&self, key: &PodKey) {
+        if let Some(journal) = self.journal.lock().as_mut()
+            && let Some(held) = self.pods.lock().get(key)
+        {
+            journal.write(&held.pod, Some(held.run));
+        }
         // Nobody may be listening, and that is fine.
         let _ = self.changes.send(key.clone());
     }
