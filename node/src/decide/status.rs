@@ -59,7 +59,7 @@ pub fn status_patch(host: &Pod, reported: &Value, observed: Option<i64>) -> Opti
     let wanted = wanted(host, current, reported, generation);
     let mut patch = Map::new();
     for (field, value) in &wanted {
-        if current.get(field) != Some(value) {
+        if !same(current.get(field), Some(value)) {
             patch.insert(field.clone(), for_patch(field, value));
         }
     }
@@ -147,6 +147,33 @@ fn for_patch(field: &str, value: &Value) -> Value {
             .chain([json!({ "$patch": "replace" })])
             .collect(),
         _ => value.clone(),
+    }
+}
+
+/// Whether two values say the same. The API server leaves out what is empty, and a provider may not.
+fn same(one: Option<&Value>, other: Option<&Value>) -> bool {
+    match (one, other) {
+        (Some(Value::Object(one)), Some(Value::Object(other))) => {
+            one.iter().all(|(key, value)| same(Some(value), other.get(key)))
+                && other
+                    .iter()
+                    .all(|(key, value)| one.contains_key(key) || same(None, Some(value)))
+        }
+        (Some(Value::Array(one)), Some(Value::Array(other))) if one.len() == other.len() => one
+            .iter()
+            .zip(other)
+            .all(|(one, other)| same(Some(one), Some(other))),
+        (one, other) => one == other || (is_empty(one) && is_empty(other)),
+    }
+}
+
+fn is_empty(value: Option<&Value>) -> bool {
+    match value {
+        None | Some(Value::Null) => true,
+        Some(Value::String(text)) => text.is_empty(),
+        Some(Value::Array(items)) => items.is_empty(),
+        Some(Value::Object(fields)) => fields.values().all(|value| is_empty(Some(value))),
+        Some(Value::Bool(_) | Value::Number(_)) => false,
     }
 }
 

@@ -43,6 +43,19 @@ fn nothing_changed_nothing_written() {
 }
 
 #[test]
+fn what_is_empty_is_the_same_as_what_is_not_there() {
+    let host = host(
+        json!({"phase": "Running", "containerStatuses": [{"name": "app", "imageID": "", "ready": true}]}),
+    );
+    let said = |status: Value| json!({"phase": "Running", "message": "", "containerStatuses": [status]});
+    let loose =
+        said(json!({"name": "app", "ready": true, "containerID": "", "lastState": {}, "resources": null}));
+    assert_eq!(status_patch(&host, &loose, None), None);
+    let changed = said(json!({"name": "app", "ready": false}));
+    assert!(status_patch(&host, &changed, None).is_some());
+}
+
+#[test]
 fn a_provider_that_says_nothing_yet_changes_nothing() {
     for silence in [json!(null), json!({}), json!("x")] {
         assert_eq!(
