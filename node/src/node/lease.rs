@@ -80,6 +80,8 @@ impl NodeLease {
             tokio::select! {
                 () = stop.cancelled() => break,
                 _ = timer.tick() => {}
+                // A Node that was deleted took its lease along; the new one needs a new lease at once.
+                Ok(()) = self.owner.changed() => {}
             }
             match self.beat().await {
                 Ok(holding) => self.say(holding),

@@ -8,6 +8,9 @@ use crate::contract::{Pod, PodKey};
 /// How long after a create a provider may fail to show the pod without its being lost.
 const APPEARING: Duration = Duration::from_secs(60);
 
+/// How long after a removal the watch may still show the pod.
+const LEAVING: Duration = Duration::from_secs(10);
+
 /// What this process remembers about pods. Nothing here is needed to be right, only to be quick and quiet: after a
 /// restart it is empty.
 #[derive(Default)]
@@ -19,6 +22,7 @@ pub(crate) struct Note {
     /// What the provider accepted last: its digest, and the generation it had.
     pub(crate) accepted: Option<(u64, Option<i64>)>,
     created: Option<Instant>,
+    removed: Option<Instant>,
     /// The report that was written last, and the status that the host made of it. A host that drops a field it does
     /// not know must not be told for ever.
     pub(crate) written: Option<(u64, u64)>,
@@ -29,6 +33,14 @@ pub(crate) struct Note {
 impl Note {
     pub(crate) fn just_created(&self) -> bool {
         self.created.is_some_and(|at| at.elapsed() < APPEARING)
+    }
+
+    pub(crate) fn just_removed(&self) -> bool {
+        self.removed.is_some_and(|at| at.elapsed() < LEAVING)
+    }
+
+    pub(crate) fn removed_now(&mut self) {
+        self.removed = Some(Instant::now());
     }
 
     pub(crate) fn created_now(&mut self) {

@@ -7,7 +7,7 @@ use tokio::{sync::watch, time::Instant};
 use super::{
     events::{Events, shorten},
     host::{Host, HostError, Written},
-    notes::Notes,
+    notes::{Note, Notes},
     queue::Outcome,
     references::References,
     report::Reported,
@@ -165,6 +165,10 @@ impl PodSync {
     }
 
     async fn remove(&self, host: &Pod, say_how_it_ended: bool) -> Result<Outcome, Trouble> {
+        // Done a moment ago; the watch has not said so yet.
+        if self.notes.of(host).just_removed() {
+            return Ok(Outcome::After(LOOK_AGAIN));
+        }
         if say_how_it_ended {
             // Also when the host refuses it: the pod must not stay for ever because of how it ended.
             self.report_end(host, "Terminated", "ended with its pod's deletion")
@@ -181,7 +185,10 @@ impl PodSync {
                     asked: None,
                 })
             }
-            Written::Now(_) | Written::Gone | Written::Conflict => Ok(Outcome::Done),
+            Written::Now(_) | Written::Gone | Written::Conflict => {
+                self.notes.change(host, Note::removed_now);
+                Ok(Outcome::Done)
+            }
         }
     }
 
