@@ -31,11 +31,7 @@ pub fn client(mut config: Config, part: &'static str, metrics: Arc<Metrics>) -> 
     let agent = format!("federlet/{} ({part})", env!("CARGO_PKG_VERSION"));
     let agent = HeaderValue::from_str(&agent).unwrap_or(HeaderValue::from_static("federlet"));
     config.headers.push((USER_AGENT, agent));
-    let count = layer_fn(move |inner| Counted {
-        inner,
-        part,
-        metrics: metrics.clone(),
-    });
+    let count = layer_fn(move |inner| Counted { inner, part, metrics: metrics.clone() });
     Ok(ClientBuilder::try_from(config)?.with_layer(&count).build())
 }
 
@@ -73,9 +69,7 @@ where
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await;
-            let code = answer
-                .as_ref()
-                .map_or("error".to_owned(), |a| a.status().as_u16().to_string());
+            let code = answer.as_ref().map_or("error".to_owned(), |a| a.status().as_u16().to_string());
             metrics.request(part, verb, &code);
             answer
         })
@@ -84,9 +78,7 @@ where
 
 impl<S> fmt::Debug for Counted<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Counted")
-            .field("part", &self.part)
-            .finish_non_exhaustive()
+        f.debug_struct("Counted").field("part", &self.part).finish_non_exhaustive()
     }
 }
 

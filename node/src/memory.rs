@@ -150,8 +150,6 @@ impl PodStreams for MemoryProvider {
 
 impl fmt::Debug for MemoryProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryProvider")
-            .field("settings", &self.settings)
-            .finish_non_exhaustive()
+        f.debug_struct("MemoryProvider").field("settings", &self.settings).finish_non_exhaustive()
     }
 }

@@ -17,9 +17,8 @@ use tokio::time::Instant;
 use crate::contract::NodeName;
 
 /// Seconds from a millisecond to two minutes: a local create is at the one end, a member far away at the other.
-const SECONDS: [f64; 14] = [
-    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0,
-];
+const SECONDS: [f64; 14] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0];
 
 fn seconds() -> Histogram {
     Histogram::new(SECONDS)
@@ -73,9 +72,7 @@ struct OfStream {
 
 impl From<&NodeName> for OfNode {
     fn from(node: &NodeName) -> Self {
-        Self {
-            node: node.to_string(),
-        }
+        Self { node: node.to_string() }
     }
 }
 
@@ -116,16 +113,8 @@ impl Metrics {
         let help = "What was done with pods: create, update and delete at the provider, status and remove on the host";
         registry.register_with_unit("pod_operation", help, Unit::Seconds, operations);
         let requests = self.requests.clone();
-        registry.register(
-            "api_requests",
-            "Requests to the host's API server, by answer",
-            requests,
-        );
-        registry.register(
-            "pods",
-            "Pods bound to the node, by phase on the host",
-            self.pods.clone(),
-        );
+        registry.register("api_requests", "Requests to the host's API server, by answer", requests);
+        registry.register("pods", "Pods bound to the node, by phase on the host", self.pods.clone());
         registry.register(
             "streams_open",
             "Logs, execs, attaches and port-forwards now open",
@@ -142,15 +131,11 @@ impl Metrics {
     }
 
     pub(crate) fn queue_depth(&self, node: &NodeName, depth: usize) {
-        self.queue_depth
-            .get_or_create(&node.into())
-            .set(i64::try_from(depth).unwrap_or(i64::MAX));
+        self.queue_depth.get_or_create(&node.into()).set(i64::try_from(depth).unwrap_or(i64::MAX));
     }
 
     pub(crate) fn queue_wait(&self, node: &NodeName, wait: Duration) {
-        self.queue_wait
-            .get_or_create(&node.into())
-            .observe(wait.as_secs_f64());
+        self.queue_wait.get_or_create(&node.into()).observe(wait.as_secs_f64());
     }
 
     pub(crate) fn operation(
@@ -160,31 +145,16 @@ impl Metrics {
         result: &'static str,
         took: Duration,
     ) {
-        let labels = OfOperation {
-            node: node.to_string(),
-            operation,
-            result,
-        };
+        let labels = OfOperation { node: node.to_string(), operation, result };
         self.operations.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
     pub(crate) fn request(&self, part: &'static str, verb: &'static str, code: &str) {
-        self.requests
-            .get_or_create(&OfRequest {
-                part,
-                verb,
-                code: code.to_owned(),
-            })
-            .inc();
+        self.requests.get_or_create(&OfRequest { part, verb, code: code.to_owned() }).inc();
     }
 
     pub(crate) fn pods(&self, node: &NodeName, phase: &'static str, change: i64) {
-        self.pods
-            .get_or_create(&OfPhase {
-                node: node.to_string(),
-                phase,
-            })
-            .inc_by(change);
+        self.pods.get_or_create(&OfPhase { node: node.to_string(), phase }).inc_by(change);
     }
 
     /// Counts a stream for as long as the returned guard lives.
@@ -205,9 +175,7 @@ impl Metrics {
     /// All of it in the text format that Prometheus reads.
     pub fn encode(&self) -> String {
         for (node, last) in self.pings.lock().iter() {
-            self.ping_age
-                .get_or_create(&node.into())
-                .set(last.elapsed().as_secs_f64());
+            self.ping_age.get_or_create(&node.into()).set(last.elapsed().as_secs_f64());
         }
         let mut text = String::new();
         // Writing to a string fails only if a metric cannot be written at all, which its type rules out.
@@ -245,11 +213,7 @@ mod tests {
         metrics.request("pods", "patch", "200");
         metrics.pinged(&node);
         let open = metrics.stream("exec");
-        assert!(
-            metrics
-                .encode()
-                .contains("federlet_streams_open{kind=\"exec\"} 1")
-        );
+        assert!(metrics.encode().contains("federlet_streams_open{kind=\"exec\"} 1"));
         drop(open);
         let text = metrics.encode();
         for line in [

@@ -54,12 +54,8 @@ impl VirtualNode {
             return self.serve(stop).await;
         };
         let owner = self.facts.uid.subscribe();
-        let lease = NodeLease::new(
-            self.heartbeat_client.clone(),
-            self.template.name.clone(),
-            identity,
-            owner,
-        );
+        let lease =
+            NodeLease::new(self.heartbeat_client.clone(), self.template.name.clone(), identity, owner);
         let mut holding = lease.holding();
         // The lease outlives the controllers: it is released when their last write is done.
         let release = CancellationToken::new();
@@ -88,14 +84,7 @@ impl VirtualNode {
     }
 
     async fn serve(&self, stop: CancellationToken) {
-        let Self {
-            template,
-            provider,
-            facts,
-            settings,
-            metrics,
-            ..
-        } = self;
+        let Self { template, provider, facts, settings, metrics, .. } = self;
         let node = NodeController::new(
             self.heartbeat_client.clone(),
             self.client.clone(),
@@ -124,8 +113,6 @@ impl VirtualNode {
 
 impl fmt::Debug for VirtualNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VirtualNode")
-            .field("template", &self.template)
-            .finish_non_exhaustive()
+        f.debug_struct("VirtualNode").field("template", &self.template).finish_non_exhaustive()
     }
 }

@@ -23,13 +23,7 @@ pub(crate) struct NodeArgs {
     pub(crate) nodename: NodeName,
 
     /// `kubernetes.io/os` of the node, when the provider names none.
-    #[arg(
-        long,
-        env = "FEDERLET_OS",
-        default_value = "linux",
-        value_name = "OS",
-        help_heading = "Node"
-    )]
+    #[arg(long, env = "FEDERLET_OS", default_value = "linux", value_name = "OS", help_heading = "Node")]
     pub(crate) os: String,
 
     /// A taint to register with, as `key[=value]:Effect`; can be given several times.
@@ -68,12 +62,7 @@ pub(crate) struct NodeArgs {
     pub(crate) kubeconfig: Option<PathBuf>,
 
     /// Serve only pods of this namespace [default: all].
-    #[arg(
-        long,
-        env = "FEDERLET_NAMESPACE",
-        value_name = "NAMESPACE",
-        help_heading = "Host"
-    )]
+    #[arg(long, env = "FEDERLET_NAMESPACE", value_name = "NAMESPACE", help_heading = "Host")]
     pub(crate) namespace: Option<String>,
 
     /// Give up when the host cannot be reached for so long at the start; 0 to wait for ever.
@@ -98,12 +87,7 @@ pub(crate) struct NodeArgs {
     pub(crate) provider: ProviderKind,
 
     /// A file of the provider's own settings, as JSON.
-    #[arg(
-        long,
-        env = "FEDERLET_PROVIDER_CONFIG",
-        value_name = "FILE",
-        help_heading = "Provider"
-    )]
+    #[arg(long, env = "FEDERLET_PROVIDER_CONFIG", value_name = "FILE", help_heading = "Provider")]
     pub(crate) provider_config: Option<PathBuf>,
 
     /// How often the provider is asked whether it is well.
@@ -138,12 +122,7 @@ pub(crate) struct NodeArgs {
     pub(crate) ping_successes: u32,
 
     /// How many pods are worked on at the same time [default: 8 for each core, up to 64].
-    #[arg(
-        long,
-        env = "FEDERLET_POD_SYNC_WORKERS",
-        value_name = "N",
-        help_heading = "Pods"
-    )]
+    #[arg(long, env = "FEDERLET_POD_SYNC_WORKERS", value_name = "N", help_heading = "Pods")]
     pub(crate) pod_sync_workers: Option<usize>,
 
     /// How often everything is compared, whether or not anything changed.
@@ -191,21 +170,11 @@ pub(crate) struct KubeletArgs {
     pub(crate) node_address: Option<IpAddr>,
 
     /// The certificate to serve with [default: one that the host signs on request, once somebody approves it].
-    #[arg(
-        long,
-        env = "FEDERLET_TLS_CERT_FILE",
-        value_name = "FILE",
-        requires = "tls_private_key_file"
-    )]
+    #[arg(long, env = "FEDERLET_TLS_CERT_FILE", value_name = "FILE", requires = "tls_private_key_file")]
     pub(crate) tls_cert_file: Option<PathBuf>,
 
     /// Its private key. Both files are read again when they change.
-    #[arg(
-        long,
-        env = "FEDERLET_TLS_PRIVATE_KEY_FILE",
-        value_name = "FILE",
-        requires = "tls_cert_file"
-    )]
+    #[arg(long, env = "FEDERLET_TLS_PRIVATE_KEY_FILE", value_name = "FILE", requires = "tls_cert_file")]
     pub(crate) tls_private_key_file: Option<PathBuf>,
 
     /// Serve with a certificate that nobody signed; a host that verifies its kubelets refuses it.
@@ -229,24 +198,16 @@ pub(crate) enum ProviderKind {
 
 /// Reads `key[=value]:Effect`, as kubectl does.
 fn parse_taint(text: &str) -> anyhow::Result<Taint> {
-    let Some((what, effect)) = text.rsplit_once(':') else {
-        bail!("a taint is key[=value]:Effect")
-    };
+    let Some((what, effect)) = text.rsplit_once(':') else { bail!("a taint is key[=value]:Effect") };
     if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
         bail!("the effect of a taint is NoSchedule, PreferNoSchedule or NoExecute, not {effect:?}");
     }
-    let (key, value) = what
-        .split_once('=')
-        .map_or((what, None), |(key, value)| (key, Some(value.to_owned())));
+    let (key, value) =
+        what.split_once('=').map_or((what, None), |(key, value)| (key, Some(value.to_owned())));
     if key.is_empty() {
         bail!("a taint needs a key");
     }
-    Ok(Taint {
-        key: key.into(),
-        value,
-        effect: effect.into(),
-        time_added: None,
-    })
+    Ok(Taint { key: key.into(), value, effect: effect.into(), time_added: None })
 }
 
 /// Reads a duration as Kubernetes' own flags write it: `90s`, `5m`, `1h30m`; a bare number is seconds.
@@ -254,11 +215,7 @@ fn parse_duration(text: &str) -> anyhow::Result<Duration> {
     if let Ok(seconds) = text.parse::<u64>() {
         return Ok(Duration::from_secs(seconds));
     }
-    match text
-        .parse::<jiff::SignedDuration>()
-        .ok()
-        .and_then(|d| Duration::try_from(d).ok())
-    {
+    match text.parse::<jiff::SignedDuration>().ok().and_then(|d| Duration::try_from(d).ok()) {
         Some(duration) => Ok(duration),
         None => bail!("a duration is written like 90s, 5m or 1h30m"),
     }
@@ -284,11 +241,7 @@ mod tests {
     #[test]
     fn durations_are_read_as_kubernetes_writes_them() {
         for (text, seconds) in [("0", 0), ("15", 15), ("90s", 90), ("5m", 300), ("1h30m", 5400)] {
-            assert_eq!(
-                parse_duration(text).unwrap(),
-                Duration::from_secs(seconds),
-                "{text}"
-            );
+            assert_eq!(parse_duration(text).unwrap(), Duration::from_secs(seconds), "{text}");
         }
         for bad in ["", "x", "-5s", "5 parsecs"] {
             assert!(parse_duration(bad).is_err(), "{bad}");

@@ -37,23 +37,14 @@ impl KubeletArgs {
         tasks: &TaskTracker,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
-        let Served {
-            names,
-            provider,
-            host_pods,
-            cluster_domain,
-            metrics,
-        } = served;
+        let Served { names, provider, host_pods, cluster_domain, metrics } = served;
         let authentication = self.authentication(&client, tasks, stop).await?;
         if !may_create(&client, "authorization.k8s.io", "subjectaccessreviews").await? {
             bail!(
                 "the kubelet API must ask the host whether callers may: allow it to create SubjectAccessReviews"
             );
         }
-        let settings = ApiSettings {
-            cluster_domain,
-            ..ApiSettings::default()
-        };
+        let settings = ApiSettings { cluster_domain, ..ApiSettings::default() };
         let authorization = Authorization::new(client.clone());
         let kubelet = KubeletApi::new(authentication, authorization, host_pods, settings, metrics);
         kubelet.add_node(names.node.clone(), provider);
@@ -79,9 +70,7 @@ impl KubeletArgs {
     ) -> anyhow::Result<Authentication> {
         let ca = match &self.client_ca_file {
             Some(file) => {
-                let ca = ClientCa::from_file(file)
-                    .await
-                    .with_context(|| format!("{}", file.display()))?;
+                let ca = ClientCa::from_file(file).await.with_context(|| format!("{}", file.display()))?;
                 tasks.spawn(ca.clone().follow_file(file.clone(), stop.clone()));
                 Some(ca)
             }
@@ -134,14 +123,8 @@ async fn may_create(client: &Client, group: &str, resource: &str) -> anyhow::Res
         resource: Some(resource.into()),
         ..ResourceAttributes::default()
     };
-    let spec = SelfSubjectAccessReviewSpec {
-        resource_attributes: Some(attributes),
-        ..Default::default()
-    };
-    let review = SelfSubjectAccessReview {
-        spec,
-        ..SelfSubjectAccessReview::default()
-    };
+    let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+    let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
     let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     let answer = api.create(&PostParams::default(), &review).await;
     let answer = answer.with_context(|| format!("cannot ask the host whether we may create {resource}"))?;

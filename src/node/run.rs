@@ -55,9 +55,8 @@ impl NodeArgs {
         let metrics = Arc::new(Metrics::default());
         let tasks = TaskTracker::new();
         if let Some(address) = listen_address(&telemetry.metrics_addr)? {
-            let listener = TcpListener::bind(address)
-                .await
-                .with_context(|| format!("cannot listen on {address}"))?;
+            let listener =
+                TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
             tasks.spawn(metrics::serve(listener, metrics.clone(), stop.clone()));
         }
 
@@ -79,41 +78,24 @@ impl NodeArgs {
             host,
         };
         let identity = identity.or_else(hostname).unwrap_or_else(|| nodename.to_string());
-        let mut pods = PodSettings {
-            full_resync: full_resync_period,
-            ..PodSettings::default()
-        };
+        let mut pods = PodSettings { full_resync: full_resync_period, ..PodSettings::default() };
         pods.workers = pod_sync_workers.unwrap_or(pods.workers);
         let node = NodeSettings {
             ping_every: ping_interval,
-            thresholds: PingThresholds {
-                failures: ping_failures,
-                successes: ping_successes,
-            },
+            thresholds: PingThresholds { failures: ping_failures, successes: ping_successes },
             ..NodeSettings::default()
         };
-        let settings = VirtualNodeSettings {
-            node,
-            pods,
-            identity: enable_node_lease.then_some(identity),
-        };
+        let settings = VirtualNodeSettings { node, pods, identity: enable_node_lease.then_some(identity) };
 
         let host_pods = HostPods::new(Scope::Node(nodename), namespace, metrics.clone());
-        let (watching, watch_client) = (
-            host_pods.clone(),
-            client(config.clone(), "watch", metrics.clone())?,
-        );
+        let (watching, watch_client) = (host_pods.clone(), client(config.clone(), "watch", metrics.clone())?);
         let watch_stop = stop.clone();
         tasks.spawn(async move { watching.run(watch_client, watch_stop).await });
 
         let kubelet_client = client(config.clone(), "kubelet-api", metrics.clone())?;
         let addresses = template.address.into_iter().collect();
         let served = Served {
-            names: ServingNames {
-                node: template.name.clone(),
-                addresses,
-                names: Vec::new(),
-            },
+            names: ServingNames { node: template.name.clone(), addresses, names: Vec::new() },
             provider: provider.clone(),
             host_pods: host_pods.clone(),
             cluster_domain,
@@ -150,14 +132,10 @@ struct Heartbeat {
 
 impl Heartbeat {
     fn start() -> anyhow::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        std::thread::Builder::new()
-            .name("heartbeat".into())
-            .spawn(move || runtime.block_on(stopped))?;
+        std::thread::Builder::new().name("heartbeat".into()).spawn(move || runtime.block_on(stopped))?;
         Ok(Self { handle, _stop: stop })
     }
 }
@@ -182,15 +160,8 @@ fn listen_address(text: &str) -> anyhow::Result<Option<SocketAddr>> {
     if text.is_empty() {
         return Ok(None);
     }
-    let whole = if text.starts_with(':') {
-        format!("0.0.0.0{text}")
-    } else {
-        text.to_owned()
-    };
-    whole
-        .parse()
-        .map(Some)
-        .with_context(|| format!("--metrics-addr {text:?} is not an address with a port"))
+    let whole = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
+    whole.parse().map(Some).with_context(|| format!("--metrics-addr {text:?} is not an address with a port"))
 }
 
 async fn host_config(kubeconfig: Option<&Path>) -> anyhow::Result<Config> {
@@ -202,9 +173,7 @@ async fn host_config(kubeconfig: Option<&Path>) -> anyhow::Result<Config> {
                 .await
                 .with_context(|| format!("the kubeconfig {} cannot be used", file.display()))
         }
-        None => Config::infer()
-            .await
-            .context("no kubeconfig and no service account: use --kubeconfig"),
+        None => Config::infer().await.context("no kubeconfig and no service account: use --kubeconfig"),
     }
 }
 
@@ -263,25 +232,15 @@ fn hostname() -> Option<String> {
 
 /// The address to publish: as told, or the one to listen on, or the one from which the host is reached.
 fn published_address(kubelet: &KubeletArgs, config: &Config) -> Option<IpAddr> {
-    let KubeletArgs {
-        address,
-        node_address,
-        ..
-    } = kubelet;
+    let KubeletArgs { address, node_address, .. } = kubelet;
     if let Some(address) = node_address.or(Some(*address).filter(|a| !a.is_unspecified())) {
         return Some(address);
     }
     // Connecting a datagram socket sends nothing; it only asks the kernel for a route.
     let host: IpAddr = config.cluster_url.host()?.trim_matches(['[', ']']).parse().ok()?;
     let socket = UdpSocket::bind(if host.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).ok()?;
-    socket
-        .connect((host, config.cluster_url.port_u16().unwrap_or(443)))
-        .ok()?;
-    socket
-        .local_addr()
-        .ok()
-        .map(|local| local.ip())
-        .filter(|ip| !ip.is_unspecified())
+    socket.connect((host, config.cluster_url.port_u16().unwrap_or(443))).ok()?;
+    socket.local_addr().ok().map(|local| local.ip()).filter(|ip| !ip.is_unspecified())
 }
 
 #[cfg(test)]
@@ -291,14 +250,8 @@ mod tests {
     #[test]
     fn addresses_may_leave_out_the_host() {
         assert_eq!(listen_address("").unwrap(), None);
-        assert_eq!(
-            listen_address(":10255").unwrap(),
-            Some(SocketAddr::from(([0, 0, 0, 0], 10255)))
-        );
-        assert_eq!(
-            listen_address("127.0.0.1:1").unwrap(),
-            Some(SocketAddr::from(([127, 0, 0, 1], 1)))
-        );
+        assert_eq!(listen_address(":10255").unwrap(), Some(SocketAddr::from(([0, 0, 0, 0], 10255))));
+        assert_eq!(listen_address("127.0.0.1:1").unwrap(), Some(SocketAddr::from(([127, 0, 0, 1], 1))));
         assert!(listen_address("10255").is_err());
     }
 }

@@ -33,9 +33,7 @@ pub(super) fn metrics_response(text: Bytes) -> Response<Body> {
 
 fn with_type(body: Body, kind: &'static str) -> Response<Body> {
     let mut response = Response::new(body);
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 
@@ -65,11 +63,7 @@ pub(super) struct Refusal {
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self {
-            status,
-            message: message.into(),
-            retry_after: None,
-        }
+        Self { status, message: message.into(), retry_after: None }
     }
 
     pub(super) fn unauthenticated() -> Self {
@@ -88,10 +82,7 @@ impl Refusal {
     /// When the host cannot say who it is or whether they may, the answer is no, for now.
     pub(super) fn cannot_ask(error: &kube::Error) -> Self {
         tracing::warn!(%error, "cannot ask the host about a caller");
-        Self::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "the host could not be asked whether you may do this",
-        )
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the host could not be asked whether you may do this")
     }
 
     pub(super) fn no_pod() -> Self {
@@ -123,9 +114,7 @@ impl Refusal {
         };
         *response.status_mut() = self.status;
         if self.status == StatusCode::UNAUTHORIZED {
-            response
-                .headers_mut()
-                .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if let Some(seconds) = self.retry_after {
             response.headers_mut().insert(RETRY_AFTER, seconds.into());
@@ -173,10 +162,7 @@ impl From<ProviderError> for Refusal {
             ProviderError::Unavailable { retry_after, .. } => retry_after.map(|wait| wait.as_secs().max(1)),
             _ => None,
         };
-        Self {
-            retry_after,
-            ..Self::new(status, error.to_string())
-        }
+        Self { retry_after, ..Self::new(status, error.to_string()) }
     }
 }
 

@@ -31,12 +31,7 @@ pub struct User {
 impl User {
     pub(super) fn from_certificate(name: String, mut groups: Vec<String>) -> Self {
         groups.push("system:authenticated".into());
-        Self {
-            name,
-            uid: None,
-            groups,
-            extra: BTreeMap::new(),
-        }
+        Self { name, uid: None, groups, extra: BTreeMap::new() }
     }
 }
 
@@ -64,10 +59,7 @@ impl Authentication {
         if client_ca.is_none() && reviewer.is_none() {
             return Err(NoAuthentication);
         }
-        let tokens = reviewer.map(|client| Tokens {
-            api: Api::all(client),
-            answers: Cache::default(),
-        });
+        let tokens = reviewer.map(|client| Tokens { api: Api::all(client), answers: Cache::default() });
         Ok(Self { client_ca, tokens })
     }
 
@@ -106,33 +98,19 @@ impl Tokens {
         if let Some(answer) = self.answers.get(&key) {
             return Ok(answer);
         }
-        let spec = TokenReviewSpec {
-            token: token.to_owned(),
-            ..TokenReviewSpec::default()
-        };
-        let review = TokenReview {
-            spec,
-            ..TokenReview::default()
-        };
-        let answer = self
-            .api
-            .create(&PostParams::default(), &review)
-            .await
-            .map_err(Box::new)?;
+        let spec = TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() };
+        let review = TokenReview { spec, ..TokenReview::default() };
+        let answer = self.api.create(&PostParams::default(), &review).await.map_err(Box::new)?;
         let status = answer.status.unwrap_or_default();
-        let user = status
-            .user
-            .filter(|_| status.authenticated == Some(true))
-            .and_then(|user| {
-                Some(User {
-                    name: user.username.filter(|name| !name.is_empty())?,
-                    uid: user.uid,
-                    groups: user.groups.unwrap_or_default(),
-                    extra: user.extra.unwrap_or_default(),
-                })
-            });
-        self.answers
-            .put(key, user.clone(), if user.is_some() { KNOWN } else { UNKNOWN });
+        let user = status.user.filter(|_| status.authenticated == Some(true)).and_then(|user| {
+            Some(User {
+                name: user.username.filter(|name| !name.is_empty())?,
+                uid: user.uid,
+                groups: user.groups.unwrap_or_default(),
+                extra: user.extra.unwrap_or_default(),
+            })
+        });
+        self.answers.put(key, user.clone(), if user.is_some() { KNOWN } else { UNKNOWN });
         Ok(user)
     }
 }
@@ -165,13 +143,9 @@ mod tests {
         };
         assert_eq!(token("Bearer abc"), Some("abc".into()));
         assert_eq!(token("bearer  abc "), Some("abc".into()));
-        for bad in [
-            "Basic abc",
-            "Bearer",
-            "Bearer ",
-            "abc",
-            &format!("Bearer {}", "x".repeat(LONGEST_TOKEN + 1)),
-        ] {
+        for bad in
+            ["Basic abc", "Bearer", "Bearer ", "abc", &format!("Bearer {}", "x".repeat(LONGEST_TOKEN + 1))]
+        {
             assert_eq!(token(bad), None, "{bad:.20}");
         }
     }

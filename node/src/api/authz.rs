@@ -59,10 +59,7 @@ type Question = (User, &'static str, &'static str, Option<NodeName>);
 impl Authorization {
     /// With a client that may create SubjectAccessReviews.
     pub fn new(client: Client) -> Self {
-        Self {
-            api: Api::all(client),
-            answers: Cache::default(),
-        }
+        Self { api: Api::all(client), answers: Cache::default() }
     }
 
     /// Whether the user may. Without a node the question is about every node.
@@ -80,8 +77,7 @@ impl Authorization {
                 Some(allowed) => allowed,
                 None => {
                     let allowed = self.ask(&question).await?;
-                    self.answers
-                        .put(question, allowed, if allowed { ALLOWED } else { DENIED });
+                    self.answers.put(question, allowed, if allowed { ALLOWED } else { DENIED });
                     allowed
                 }
             };
@@ -112,11 +108,7 @@ impl Authorization {
             },
             ..SubjectAccessReview::default()
         };
-        let answer = self
-            .api
-            .create(&PostParams::default(), &review)
-            .await
-            .map_err(Box::new)?;
+        let answer = self.api.create(&PostParams::default(), &review).await.map_err(Box::new)?;
         let status = answer.status.unwrap_or_default();
         Ok(status.allowed && status.denied != Some(true))
     }
@@ -157,11 +149,7 @@ mod tests {
             let method = Method::from_bytes(method.as_bytes()).unwrap();
             let (path, query) = url.split_once('?').unwrap_or((url, ""));
             let attributes = Attributes::of(&method, &Route::parse(&method, path, Some(query)));
-            assert_eq!(
-                (attributes.verb, attributes.subresources),
-                (verb, subresources),
-                "{method} {url}"
-            );
+            assert_eq!((attributes.verb, attributes.subresources), (verb, subresources), "{method} {url}");
         }
     }
 

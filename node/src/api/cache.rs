@@ -18,10 +18,7 @@ impl<K, V> Default for Cache<K, V> {
 impl<K: Hash + Eq, V: Clone> Cache<K, V> {
     pub(super) fn get(&self, key: &K) -> Option<V> {
         let entries = self.0.lock();
-        entries
-            .get(key)
-            .filter(|(until, _)| *until > Instant::now())
-            .map(|(_, value)| value.clone())
+        entries.get(key).filter(|(until, _)| *until > Instant::now()).map(|(_, value)| value.clone())
     }
 
     pub(super) fn put(&self, key: K, value: V, lasts: Duration) {

@@ -62,16 +62,10 @@ impl ServingNames {
             names.push(self.node.to_string());
         }
         let mut params = CertificateParams::new(names)?;
-        params
-            .subject_alt_names
-            .extend(self.addresses.iter().copied().map(SanType::IpAddress));
+        params.subject_alt_names.extend(self.addresses.iter().copied().map(SanType::IpAddress));
         params.distinguished_name = rcgen::DistinguishedName::new();
-        params
-            .distinguished_name
-            .push(DnType::OrganizationName, "system:nodes");
-        params
-            .distinguished_name
-            .push(DnType::CommonName, format!("system:node:{}", self.node));
+        params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+        params.distinguished_name.push(DnType::CommonName, format!("system:node:{}", self.node));
         Ok(params)
     }
 }
@@ -148,19 +142,12 @@ impl ResolvesServerCert for ServingCertificate {
 
 impl fmt::Debug for ServingCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServingCertificate")
-            .field("present", &self.0.load().is_some())
-            .finish()
+        f.debug_struct("ServingCertificate").field("present", &self.0.load().is_some()).finish()
     }
 }
 
 async fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
-    tokio::fs::read(path)
-        .await
-        .map_err(|source| CertificateError::File {
-            path: path.to_owned(),
-            source,
-        })
+    tokio::fs::read(path).await.map_err(|source| CertificateError::File { path: path.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -182,10 +169,7 @@ mod tests {
         let serving = ServingCertificate::self_signed(&names()).unwrap();
         let certified = serving.0.load_full().unwrap();
         let (_, certificate) = X509Certificate::from_der(&certified.cert[0]).unwrap();
-        assert_eq!(
-            certificate.subject().to_string(),
-            "O=system:nodes, CN=system:node:m1"
-        );
+        assert_eq!(certificate.subject().to_string(), "O=system:nodes, CN=system:node:m1");
         let san = certificate.subject_alternative_name().unwrap().unwrap();
         assert_eq!(san.value.general_names.len(), 1);
     }
@@ -202,10 +186,7 @@ mod tests {
             (&certificate, "x".into()),
         ] {
             assert!(serving.set(certificate.as_bytes(), key.as_bytes()).is_err());
-            assert!(Arc::ptr_eq(
-                before.as_ref().unwrap(),
-                serving.0.load_full().as_ref().unwrap()
-            ));
+            assert!(Arc::ptr_eq(before.as_ref().unwrap(), serving.0.load_full().as_ref().unwrap()));
         }
     }
 }

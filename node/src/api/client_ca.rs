@@ -62,10 +62,7 @@ impl ClientCa {
     /// From where the host publishes it; none if it publishes none.
     pub async fn from_host(client: &Client) -> Result<Option<Self>, ClientCaError> {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
-        let found = api
-            .get_opt(CONFIG_MAP)
-            .await
-            .map_err(|e| ClientCaError::Host(Box::new(e)))?;
+        let found = api.get_opt(CONFIG_MAP).await.map_err(|e| ClientCaError::Host(Box::new(e)))?;
         let pem = found.and_then(|mut map| map.data.as_mut()?.remove(KEY));
         pem.map(|pem| Self::from_pem(pem.as_bytes())).transpose()
     }
@@ -127,26 +124,15 @@ impl ClientCa {
     pub(super) fn user(&self, chain: &[CertificateDer<'_>]) -> Option<User> {
         let (leaf, intermediates) = chain.split_first()?;
         let bundle = self.0.load();
-        if let Err(error) = bundle
-            .verifier
-            .verify_client_cert(leaf, intermediates, UnixTime::now())
-        {
+        if let Err(error) = bundle.verifier.verify_client_cert(leaf, intermediates, UnixTime::now()) {
             tracing::debug!(%error, "a client certificate is not accepted");
             return None;
         }
         let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
         let subject = certificate.subject();
-        let name = subject
-            .iter_common_name()
-            .next()?
-            .as_str()
-            .ok()
-            .filter(|name| !name.is_empty())?
-            .to_owned();
-        let groups = subject
-            .iter_organization()
-            .filter_map(|o| o.as_str().ok().map(str::to_owned))
-            .collect();
+        let name =
+            subject.iter_common_name().next()?.as_str().ok().filter(|name| !name.is_empty())?.to_owned();
+        let groups = subject.iter_organization().filter_map(|o| o.as_str().ok().map(str::to_owned)).collect();
         Some(User::from_certificate(name, groups))
     }
 }
@@ -164,10 +150,7 @@ impl Bundle {
         let verifier = WebPkiClientVerifier::builder(Arc::new(roots))
             .build()
             .map_err(|e| ClientCaError::Bundle(e.to_string()))?;
-        Ok(Self {
-            pem: pem.to_vec(),
-            verifier,
-        })
+        Ok(Self { pem: pem.to_vec(), verifier })
     }
 }
 

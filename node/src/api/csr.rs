@@ -39,12 +39,7 @@ pub struct CertificateRequests {
 impl CertificateRequests {
     /// With a client that acts as the node whose certificate it asks for.
     pub fn new(client: Client, names: ServingNames, directory: Option<PathBuf>) -> Self {
-        Self {
-            api: Api::all(client),
-            names,
-            directory,
-            serving: ServingCertificate::default(),
-        }
+        Self { api: Api::all(client), names, directory, serving: ServingCertificate::default() }
     }
 
     /// The certificate, as it is at any time.
@@ -105,18 +100,11 @@ impl CertificateRequests {
             ..CertificateSigningRequest::default()
         };
         let created = self.api.create(&PostParams::default(), &request).await;
-        let name = created
-            .map_err(|e| CertificateError::Host(Box::new(e)))?
-            .name_any();
-        tracing::info!(
-            request = name,
-            "asked for a serving certificate; it waits for approval"
-        );
-        let certificate = tokio::time::timeout(PATIENCE, self.signed(&name))
-            .await
-            .map_err(|_| {
-                CertificateError::Refused(format!("{name} was not approved within {PATIENCE:?}"))
-            })??;
+        let name = created.map_err(|e| CertificateError::Host(Box::new(e)))?.name_any();
+        tracing::info!(request = name, "asked for a serving certificate; it waits for approval");
+        let certificate = tokio::time::timeout(PATIENCE, self.signed(&name)).await.map_err(|_| {
+            CertificateError::Refused(format!("{name} was not approved within {PATIENCE:?}"))
+        })??;
         let renew = renewal(&certificate)?;
         self.serving.set(&certificate, key.serialize_pem().as_bytes())?;
         tracing::info!(request = name, %renew, "have a new serving certificate");
@@ -126,38 +114,25 @@ impl CertificateRequests {
 
     async fn signed(&self, name: &str) -> Result<Vec<u8>, CertificateError> {
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let mut requests = std::pin::pin!(
-            watcher(self.api.clone(), config)
-                .default_backoff()
-                .applied_objects()
-        );
+        let mut requests =
+            std::pin::pin!(watcher(self.api.clone(), config).default_backoff().applied_objects());
         while let Some(request) = requests.next().await {
             let Ok(status) = request.map(|r| r.status.unwrap_or_default()) else {
                 continue;
             };
             let refused = status.conditions.unwrap_or_default();
-            if let Some(no) = refused
-                .into_iter()
-                .find(|c| ["Denied", "Failed"].contains(&c.type_.as_str()))
-            {
-                return Err(CertificateError::Refused(format!(
-                    "{name}: {}",
-                    no.message.unwrap_or(no.type_)
-                )));
+            if let Some(no) = refused.into_iter().find(|c| ["Denied", "Failed"].contains(&c.type_.as_str())) {
+                return Err(CertificateError::Refused(format!("{name}: {}", no.message.unwrap_or(no.type_))));
             }
             if let Some(ByteString(certificate)) = status.certificate.filter(|c| !c.0.is_empty()) {
                 return Ok(certificate);
             }
         }
-        Err(CertificateError::Refused(format!(
-            "{name} can no longer be watched"
-        )))
+        Err(CertificateError::Refused(format!("{name} can no longer be watched")))
     }
 
     fn file(&self) -> Option<PathBuf> {
-        self.directory
-            .as_ref()
-            .map(|directory| directory.join(format!("{}-serving.pem", self.names.node)))
+        self.directory.as_ref().map(|directory| directory.join(format!("{}-serving.pem", self.names.node)))
     }
 
     /// Uses what an earlier process got, if it is still good for these names. Returns when to renew it.
@@ -182,9 +157,7 @@ impl CertificateRequests {
 
 impl fmt::Debug for CertificateRequests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CertificateRequests")
-            .field("names", &self.names)
-            .finish_non_exhaustive()
+        f.debug_struct("CertificateRequests").field("names", &self.names).finish_non_exhaustive()
     }
 }
 
@@ -195,13 +168,7 @@ async fn write_private(file: &std::path::Path, content: &[u8]) -> std::io::Resul
     }
     let partial = file.with_extension("partial");
     let mut open = tokio::fs::OpenOptions::new();
-    let mut opened = open
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&partial)
-        .await?;
+    let mut opened = open.write(true).create(true).truncate(true).mode(0o600).open(&partial).await?;
     opened.write_all(content).await?;
     opened.sync_all().await?;
     tokio::fs::rename(&partial, file).await
@@ -243,10 +210,7 @@ fn covers(pem: &[u8], names: &ServingNames) -> bool {
         })
     };
     let has_name = |wanted: &String| {
-        san.value
-            .general_names
-            .iter()
-            .any(|name| matches!(name, GeneralName::DNSName(dns) if dns == wanted))
+        san.value.general_names.iter().any(|name| matches!(name, GeneralName::DNSName(dns) if dns == wanted))
     };
     names.addresses.iter().all(has_address) && names.names.iter().all(has_name)
 }
@@ -258,11 +222,7 @@ mod tests {
 
     fn names(address: [u8; 4]) -> ServingNames {
         let node = NodeName::new("m1").unwrap();
-        ServingNames {
-            node,
-            addresses: vec![address.into()],
-            names: vec!["m1.example".into()],
-        }
+        ServingNames { node, addresses: vec![address.into()], names: vec!["m1.example".into()] }
     }
 
     #[test]
@@ -279,12 +239,8 @@ mod tests {
 
     #[test]
     fn a_kept_certificate_must_speak_for_the_address_of_today() {
-        let pem = names([10, 0, 0, 1])
-            .params()
-            .unwrap()
-            .self_signed(&KeyPair::generate().unwrap())
-            .unwrap()
-            .pem();
+        let pem =
+            names([10, 0, 0, 1]).params().unwrap().self_signed(&KeyPair::generate().unwrap()).unwrap().pem();
         assert!(covers(pem.as_bytes(), &names([10, 0, 0, 1])));
         assert!(!covers(pem.as_bytes(), &names([10, 0, 0, 2])));
         assert!(!covers(b"", &names([10, 0, 0, 1])));

@@ -44,12 +44,7 @@ pub struct ApiSettings {
 impl Default for ApiSettings {
     fn default() -> Self {
         let idle = Duration::from_secs(4 * 60 * 60);
-        Self {
-            connections: 1000,
-            streams_per_pod: 100,
-            idle,
-            cluster_domain: "cluster.local".into(),
-        }
+        Self { connections: 1000, streams_per_pod: 100, idle, cluster_domain: "cluster.local".into() }
     }
 }
 
@@ -74,15 +69,7 @@ impl KubeletApi {
         metrics: Arc<Metrics>,
     ) -> Arc<Self> {
         let (nodes, streams) = (RwLock::default(), Arc::default());
-        Arc::new(Self {
-            authentication,
-            authorization,
-            host_pods,
-            nodes,
-            streams,
-            metrics,
-            settings,
-        })
+        Arc::new(Self { authentication, authorization, host_pods, nodes, streams, metrics, settings })
     }
 
     /// Begins to answer for a node.
@@ -124,11 +111,8 @@ impl KubeletApi {
         let target = self.target(request.headers(), &route);
         let attributes = Attributes::of(request.method(), &route);
         let node = target.as_ref().ok().map(|target| &target.node);
-        let allowed = self
-            .authorization
-            .allows(&user, &attributes, node)
-            .await
-            .map_err(|e| Refusal::cannot_ask(&e))?;
+        let allowed =
+            self.authorization.allows(&user, &attributes, node).await.map_err(|e| Refusal::cannot_ask(&e))?;
         if !allowed {
             return Err(Refusal::forbidden(&user, &attributes));
         }
@@ -154,15 +138,8 @@ impl KubeletApi {
                 let pods = provider.get_pods().await?;
                 Ok(pod_list(pods.iter().filter(|pod| is_running(pod))))
             }
-            Route::Logs {
-                container, options, ..
-            } => self.logs(&target, &container, &options).await,
-            Route::Upgrade {
-                kind,
-                container,
-                streams,
-                ..
-            } => {
+            Route::Logs { container, options, .. } => self.logs(&target, &container, &options).await,
+            Route::Upgrade { kind, container, streams, .. } => {
                 let upgrade = upgrade_request(&request, kind, container, streams);
                 self.upgrade(request, &target, upgrade).await
             }
@@ -231,25 +208,16 @@ impl KubeletApi {
                 && let Some(provider) = nodes.get(&node)
                 && wanted.uid.as_deref().is_none_or(|uid| uid == pod.uid())
             {
-                return Ok(Target {
-                    node,
-                    provider: provider.clone(),
-                    pod: Some(pod),
-                });
+                return Ok(Target { node, provider: provider.clone(), pod: Some(pod) });
             }
         }
-        let called = headers
-            .get(HOST)
-            .and_then(|host| host.to_str().ok())
-            .map(host_name);
+        let called = headers.get(HOST).and_then(|host| host.to_str().ok()).map(host_name);
         let called = called.and_then(|name| nodes.iter().find(|(node, _)| node.as_str() == name));
         let only = || nodes.iter().next().filter(|_| nodes.len() == 1);
         match called.or_else(only) {
-            Some((node, provider)) => Ok(Target {
-                node: node.clone(),
-                provider: provider.clone(),
-                pod: None,
-            }),
+            Some((node, provider)) => {
+                Ok(Target { node: node.clone(), provider: provider.clone(), pod: None })
+            }
             None if pod.is_some() => Err(Refusal::no_pod()),
             None => Err(Refusal::no_node()),
         }
@@ -260,10 +228,7 @@ impl KubeletApi {
         let mut streams = self.streams.lock();
         let count = streams.entry(pod.key().clone()).or_default();
         if *count >= self.settings.streams_per_pod {
-            return Err(Refusal::new(
-                StatusCode::TOO_MANY_REQUESTS,
-                "too many streams of this pod are open",
-            ));
+            return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too many streams of this pod are open"));
         }
         *count += 1;
         drop(streams);
@@ -275,9 +240,7 @@ impl KubeletApi {
     }
 
     fn configz(&self) -> Value {
-        let ApiSettings {
-            cluster_domain, idle, ..
-        } = &self.settings;
+        let ApiSettings { cluster_domain, idle, .. } = &self.settings;
         json!({"kubeletconfig": {
             "kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "clusterDomain": cluster_domain, "streamingConnectionIdleTimeout": format!("{}s", idle.as_secs()),
@@ -288,9 +251,7 @@ impl KubeletApi {
 
 impl fmt::Debug for KubeletApi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KubeletApi")
-            .field("nodes", &self.nodes.read().keys())
-            .finish_non_exhaustive()
+        f.debug_struct("KubeletApi").field("nodes", &self.nodes.read().keys()).finish_non_exhaustive()
     }
 }
 
@@ -337,27 +298,9 @@ fn upgrade_request(
     container: Option<String>,
     streams: Streams,
 ) -> UpgradeRequest {
-    let Streams {
-        command,
-        stdin,
-        stdout,
-        stderr,
-        tty,
-        ports,
-    } = streams;
+    let Streams { command, stdin, stdout, stderr, tty, ports } = streams;
     let (method, headers) = (request.method().clone(), negotiation(request.headers()));
-    UpgradeRequest {
-        kind,
-        method,
-        container,
-        command,
-        stdin,
-        stdout,
-        stderr,
-        tty,
-        ports,
-        headers,
-    }
+    UpgradeRequest { kind, method, container, command, stdin, stdout, stderr, tty, ports, headers }
 }
 
 /// The name in a Host header, without the port.

@@ -30,14 +30,8 @@ where
     let activity = Arc::new(Activity::new());
     let (one_read, mut one_write) = split(one);
     let (other_read, mut other_write) = split(other);
-    let mut one_read = Noted {
-        inner: one_read,
-        activity: activity.clone(),
-    };
-    let mut other_read = Noted {
-        inner: other_read,
-        activity: activity.clone(),
-    };
+    let mut one_read = Noted { inner: one_read, activity: activity.clone() };
+    let mut other_read = Noted { inner: other_read, activity: activity.clone() };
     let result = tokio::select! {
         done = copy(&mut one_read, &mut other_write) => done.map(drop),
         done = copy(&mut other_read, &mut one_write) => done.map(drop),
@@ -56,10 +50,7 @@ struct Activity {
 
 impl Activity {
     fn new() -> Self {
-        Self {
-            begun: Instant::now(),
-            last: AtomicU64::new(0),
-        }
+        Self { begun: Instant::now(), last: AtomicU64::new(0) }
     }
 
     fn note(&self) {

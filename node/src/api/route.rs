@@ -94,11 +94,7 @@ impl Route {
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         let query = Query(query.unwrap_or_default());
         let get = |route| {
-            if *method == Method::GET {
-                Ok(route)
-            } else {
-                Err(RouteError::Method)
-            }
+            if *method == Method::GET { Ok(route) } else { Err(RouteError::Method) }
         };
         match segments.as_slice() {
             ["pods"] => get(Self::Pods),
@@ -111,11 +107,7 @@ impl Route {
             ["configz"] => get(Self::Configz),
             ["containerLogs", namespace, name, container] => {
                 let pod = RoutePod::new(namespace, name, None);
-                get(Self::Logs {
-                    pod,
-                    container: (*container).to_owned(),
-                    options: query.log_options()?,
-                })
+                get(Self::Logs { pod, container: (*container).to_owned(), options: query.log_options()? })
             }
             ["exec", rest @ ..] => Self::in_container(UpgradeKind::Exec, method, rest, &query),
             ["attach", rest @ ..] => Self::in_container(UpgradeKind::Attach, method, rest, &query),
@@ -140,12 +132,7 @@ impl Route {
         };
         upgradable(method)?;
         let streams = query.streams(kind)?;
-        Ok(Self::Upgrade {
-            kind,
-            pod,
-            container: Some((*container).to_owned()),
-            streams,
-        })
+        Ok(Self::Upgrade { kind, pod, container: Some((*container).to_owned()), streams })
     }
 
     fn to_ports(
@@ -157,31 +144,18 @@ impl Route {
     ) -> Result<Self, RouteError> {
         upgradable(method)?;
         let (kind, pod) = (UpgradeKind::PortForward, RoutePod::new(namespace, name, uid));
-        Ok(Self::Upgrade {
-            kind,
-            pod,
-            container: None,
-            streams: query.streams(kind)?,
-        })
+        Ok(Self::Upgrade { kind, pod, container: None, streams: query.streams(kind)? })
     }
 }
 
 /// Websocket clients send GET, SPDY ones POST.
 fn upgradable(method: &Method) -> Result<(), RouteError> {
-    if [Method::GET, Method::POST].contains(method) {
-        Ok(())
-    } else {
-        Err(RouteError::Method)
-    }
+    if [Method::GET, Method::POST].contains(method) { Ok(()) } else { Err(RouteError::Method) }
 }
 
 impl RoutePod {
     fn new(namespace: &str, name: &str, uid: Option<&str>) -> Self {
-        Self {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            uid: uid.map(str::to_owned),
-        }
+        Self { namespace: namespace.to_owned(), name: name.to_owned(), uid: uid.map(str::to_owned) }
     }
 }
 
@@ -191,19 +165,11 @@ fn segments(path: &str) -> Result<Vec<String>, RouteError> {
     let path = path.strip_suffix('/').unwrap_or(path);
     path.split('/')
         .map(|segment| {
-            let decoded = percent_decode_str(segment)
-                .decode_utf8()
-                .map_err(|_| RouteError::NotFound)?;
+            let decoded = percent_decode_str(segment).decode_utf8().map_err(|_| RouteError::NotFound)?;
             let plain = !decoded.is_empty()
                 && !matches!(&*decoded, "." | "..")
-                && !decoded
-                    .chars()
-                    .any(|c| matches!(c, '/' | '\\' | '%') || c.is_control());
-            if plain {
-                Ok(decoded.into_owned())
-            } else {
-                Err(RouteError::NotFound)
-            }
+                && !decoded.chars().any(|c| matches!(c, '/' | '\\' | '%') || c.is_control());
+            if plain { Ok(decoded.into_owned()) } else { Err(RouteError::NotFound) }
         })
         .collect()
 }
@@ -216,15 +182,12 @@ impl Query<'_> {
     }
 
     fn first(&self, name: &str) -> Option<String> {
-        self.pairs()
-            .find(|(key, _)| key == name)
-            .map(|(_, value)| value.into_owned())
+        self.pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
     }
 
     /// As the API machinery reads a flag: everything but `false` and `0` is yes.
     fn flag(&self, name: &str) -> bool {
-        self.first(name)
-            .is_some_and(|value| !value.eq_ignore_ascii_case("false") && value != "0")
+        self.first(name).is_some_and(|value| !value.eq_ignore_ascii_case("false") && value != "0")
     }
 
     fn number(&self, name: &str) -> Result<Option<u64>, RouteError> {
@@ -232,9 +195,7 @@ impl Query<'_> {
             None => Ok(None),
             Some(text) => match text.parse() {
                 Ok(number) => Ok(Some(number)),
-                Err(_) => Err(RouteError::Invalid(format!(
-                    "{name} must be a number that is not negative"
-                ))),
+                Err(_) => Err(RouteError::Invalid(format!("{name} must be a number that is not negative"))),
             },
         }
     }
@@ -255,11 +216,8 @@ impl Query<'_> {
             Some(_) => return invalid("stream must be All, Stdout or Stderr"),
         };
         // An old spelling of no limit.
-        let tail_lines = if self.first("tailLines").as_deref() == Some("all") {
-            None
-        } else {
-            self.number("tailLines")?
-        };
+        let tail_lines =
+            if self.first("tailLines").as_deref() == Some("all") { None } else { self.number("tailLines")? };
         let options = LogOptions {
             follow: self.flag("follow"),
             previous: self.flag("previous"),
@@ -308,10 +266,8 @@ impl Query<'_> {
             return Err(RouteError::Invalid(message.into()));
         }
         if kind == UpgradeKind::Exec {
-            let command = self
-                .pairs()
-                .filter(|(key, _)| key == "command")
-                .map(|(_, value)| value.into_owned());
+            let command =
+                self.pairs().filter(|(key, _)| key == "command").map(|(_, value)| value.into_owned());
             streams.command = command.take(MOST_ARGUMENTS + 1).collect();
             if streams.command.is_empty() || streams.command.len() > MOST_ARGUMENTS {
                 return Err(RouteError::Invalid(format!(

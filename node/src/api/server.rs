@@ -58,14 +58,7 @@ pub async fn serve(
                 }
             },
         };
-        connections.spawn(connection(
-            api.clone(),
-            acceptor.clone(),
-            stream,
-            peer,
-            place,
-            stop.clone(),
-        ));
+        connections.spawn(connection(api.clone(), acceptor.clone(), stream, peer, place, stop.clone()));
     }
     connections.close();
     let _ = tokio::time::timeout(LAST_ANSWERS, connections.wait()).await;
@@ -80,9 +73,7 @@ async fn connection(
     place: OwnedSemaphorePermit,
     stop: CancellationToken,
 ) {
-    let keepalive = TcpKeepalive::new()
-        .with_time(KEEPALIVE)
-        .with_interval(KEEPALIVE / 3);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3);
     let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
     let _ = stream.set_nodelay(true);
     let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {

@@ -16,9 +16,7 @@ use rustls::{
 pub(super) fn server_config(serving: Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier = Arc::new(ProofOfKey(provider.signature_verification_algorithms));
-    let mut config = builder(provider)?
-        .with_client_cert_verifier(verifier)
-        .with_cert_resolver(serving);
+    let mut config = builder(provider)?.with_client_cert_verifier(verifier).with_cert_resolver(serving);
     // Upgrades need HTTP/1.1, and with it one vanished client is one closed connection.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)

@@ -56,39 +56,27 @@ pub enum ProviderError {
 impl ProviderError {
     /// [`AlreadyExists`](Self::AlreadyExists) with its message.
     pub fn already_exists(message: impl Into<String>) -> Self {
-        Self::AlreadyExists {
-            message: message.into(),
-        }
+        Self::AlreadyExists { message: message.into() }
     }
 
     /// [`Invalid`](Self::Invalid) with its message.
     pub fn invalid(message: impl Into<String>) -> Self {
-        Self::Invalid {
-            message: message.into(),
-        }
+        Self::Invalid { message: message.into() }
     }
 
     /// [`Rejected`](Self::Rejected) with its reason and message.
     pub fn rejected(reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Rejected {
-            reason: reason.into(),
-            message: message.into(),
-        }
+        Self::Rejected { reason: reason.into(), message: message.into() }
     }
 
     /// [`Unavailable`](Self::Unavailable), without a wish about when to come back.
     pub fn unavailable(message: impl Into<String>) -> Self {
-        Self::Unavailable {
-            message: message.into(),
-            retry_after: None,
-        }
+        Self::Unavailable { message: message.into(), retry_after: None }
     }
 
     /// [`Unsupported`](Self::Unsupported) with its message.
     pub fn unsupported(message: impl Into<String>) -> Self {
-        Self::Unsupported {
-            message: message.into(),
-        }
+        Self::Unsupported { message: message.into() }
     }
 
     /// One word in CamelCase for Events and for the pod's `status.reason`.
@@ -128,10 +116,7 @@ mod tests {
 
     #[test]
     fn a_reason_is_always_one_the_api_server_takes() {
-        assert_eq!(
-            ProviderError::rejected("QuotaExceeded", "pods: 3 of 3").reason(),
-            "QuotaExceeded"
-        );
+        assert_eq!(ProviderError::rejected("QuotaExceeded", "pods: 3 of 3").reason(), "QuotaExceeded");
         for bad in ["", "two words", "line\nbreak", &"x".repeat(129)] {
             assert_eq!(ProviderError::rejected(bad, "…").reason(), "ProviderRejected");
         }

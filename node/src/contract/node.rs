@@ -29,9 +29,8 @@ impl NodeName {
     pub fn new(name: &str) -> Result<Self, InvalidNodeName> {
         let edge = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
         let inside = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
-        let parts_are_whole = name
-            .split('.')
-            .all(|part| edge(part.bytes().next()) && edge(part.bytes().next_back()));
+        let parts_are_whole =
+            name.split('.').all(|part| edge(part.bytes().next()) && edge(part.bytes().next_back()));
         if name.len() <= 63 && name.bytes().all(inside) && parts_are_whole {
             Ok(Self(name.into()))
         } else {
@@ -100,9 +99,7 @@ impl NodeReport {
     #[must_use]
     pub fn with_capacity(mut self, resource: &str, amount: &str) -> Self {
         for amounts in [&mut self.status.capacity, &mut self.status.allocatable] {
-            amounts
-                .get_or_insert_default()
-                .insert(resource.to_owned(), Quantity(amount.to_owned()));
+            amounts.get_or_insert_default().insert(resource.to_owned(), Quantity(amount.to_owned()));
         }
         self
     }
@@ -117,20 +114,7 @@ mod tests {
         for good in ["a", "member1", "ke-beijing-cluster", "a.b", "1"] {
             assert!(NodeName::new(good).is_ok(), "{good}");
         }
-        for bad in [
-            "",
-            "-a",
-            "a-",
-            ".a",
-            "a.",
-            "a..b",
-            "a.-b",
-            "A",
-            "a_b",
-            "a/b",
-            "ä",
-            &"a".repeat(64),
-        ] {
+        for bad in ["", "-a", "a-", ".a", "a.", "a..b", "a.-b", "A", "a_b", "a/b", "ä", &"a".repeat(64)] {
             assert!(NodeName::new(bad).is_err(), "{bad}");
         }
     }

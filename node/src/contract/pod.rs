@@ -12,10 +12,7 @@ pub struct PodKey {
 impl PodKey {
     /// A key from its parts.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
-        Self {
-            namespace: namespace.into(),
-            name: name.into(),
-        }
+        Self { namespace: namespace.into(), name: name.into() }
     }
 
     /// The namespace.
@@ -149,10 +146,7 @@ impl TryFrom<Value> for Pod {
     type Error = InvalidPod;
 
     fn try_from(json: Value) -> Result<Self, InvalidPod> {
-        let metadata = json
-            .get("metadata")
-            .and_then(Value::as_object)
-            .ok_or(InvalidPod("metadata"))?;
+        let metadata = json.get("metadata").and_then(Value::as_object).ok_or(InvalidPod("metadata"))?;
         let text = |field: &str, missing| match metadata.get(field).and_then(Value::as_str) {
             Some(text) if !text.is_empty() => Ok(text.to_owned()),
             _ => Err(InvalidPod(missing)),
@@ -160,10 +154,7 @@ impl TryFrom<Value> for Pod {
         let namespace = text("namespace", "metadata.namespace")?;
         let name = text("name", "metadata.name")?;
         let uid = text("uid", "metadata.uid")?;
-        Ok(Self {
-            id: PodId::new(PodKey::new(namespace, name), uid),
-            json,
-        })
+        Ok(Self { id: PodId::new(PodKey::new(namespace, name), uid), json })
     }
 }
 
@@ -249,18 +240,12 @@ impl Pod {
 
     /// `metadata.generation`; hosts before 1.34 have none on pods.
     pub fn generation(&self) -> Option<i64> {
-        self.metadata()
-            .get("generation")
-            .and_then(Value::as_i64)
-            .filter(|g| *g > 0)
+        self.metadata().get("generation").and_then(Value::as_i64).filter(|g| *g > 0)
     }
 
     /// Whether somebody must still agree before the object goes.
     pub fn has_finalizers(&self) -> bool {
-        self.metadata()
-            .get("finalizers")
-            .and_then(Value::as_array)
-            .is_some_and(|f| !f.is_empty())
+        self.metadata().get("finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty())
     }
 
     /// Whether and how its end was asked for.
@@ -276,27 +261,19 @@ impl Pod {
 
     /// How long its containers may take to end when nobody says otherwise.
     pub fn termination_grace(&self) -> Duration {
-        let seconds = self
-            .spec()
-            .get("terminationGracePeriodSeconds")
-            .and_then(Value::as_u64);
+        let seconds = self.spec().get("terminationGracePeriodSeconds").and_then(Value::as_u64);
         Duration::from_secs(seconds.unwrap_or(DEFAULT_GRACE_SECONDS))
     }
 
     /// Whether its containers start again whenever they end.
     pub fn restarts_always(&self) -> bool {
-        matches!(
-            self.spec().get("restartPolicy").and_then(Value::as_str),
-            None | Some("Always")
-        )
+        matches!(self.spec().get("restartPolicy").and_then(Value::as_str), None | Some("Always"))
     }
 
     /// Whether it mirrors a static pod of some kubelet, and is therefore nobody's to run.
     pub fn is_static(&self) -> bool {
         self.annotation(MIRROR_ANNOTATION).is_some()
-            || self
-                .annotation(SOURCE_ANNOTATION)
-                .is_some_and(|source| source != "api")
+            || self.annotation(SOURCE_ANNOTATION).is_some_and(|source| source != "api")
     }
 
     /// Whether its status says that a kubelet, or a provider in its place, ever took it on.
@@ -315,26 +292,19 @@ impl Pod {
 
     /// Whether the spec has a container of this name.
     pub fn has_container(&self, name: &str) -> bool {
-        self.containers()
-            .any(|c| c.get("name").and_then(Value::as_str) == Some(name))
+        self.containers().any(|c| c.get("name").and_then(Value::as_str) == Some(name))
     }
 }
 
 impl fmt::Debug for Pod {
     // The spec may hold secrets in environment variables, so it never reaches a log by accident.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pod")
-            .field("id", &self.id)
-            .field("phase", &self.phase())
-            .finish_non_exhaustive()
+        f.debug_struct("Pod").field("id", &self.id).field("phase", &self.phase()).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
-#[allow(
-    clippy::needless_pass_by_value,
-    reason = "JSON literals read better without a reference"
-)]
+#[allow(clippy::needless_pass_by_value, reason = "JSON literals read better without a reference")]
 mod tests {
     use serde_json::json;
 
@@ -350,12 +320,7 @@ mod tests {
 
     #[test]
     fn what_has_no_name_is_no_pod() {
-        for broken in [
-            json!(null),
-            json!({}),
-            json!({"metadata": {"name": "a", "uid": "1"}}),
-            json!([1]),
-        ] {
+        for broken in [json!(null), json!({}), json!({"metadata": {"name": "a", "uid": "1"}}), json!([1])] {
             assert!(Pod::try_from(broken).is_err());
         }
     }
@@ -372,20 +337,13 @@ mod tests {
             json!({"namespace": "web", "name": "a", "uid": "1", "deletionTimestamp": "2026-01-01T00:00:00Z"});
         let pod = Pod::try_from(json!({"metadata": deleted, "spec": {"terminationGracePeriodSeconds": 7}}))
             .unwrap();
-        assert_eq!(
-            pod.deletion(),
-            Some(Deletion {
-                grace: Duration::from_secs(7)
-            })
-        );
+        assert_eq!(pod.deletion(), Some(Deletion { grace: Duration::from_secs(7) }));
     }
 
     #[test]
     fn debug_shows_no_spec() {
-        let pod = Pod::try_from(pod(
-            json!({"spec": {"containers": [{"env": [{"value": "hunter2"}]}]}}),
-        ))
-        .unwrap();
+        let pod =
+            Pod::try_from(pod(json!({"spec": {"containers": [{"env": [{"value": "hunter2"}]}]}}))).unwrap();
         assert!(!format!("{pod:?}").contains("hunter2"));
     }
 }

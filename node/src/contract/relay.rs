@@ -7,11 +7,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use super::{LogOptions, LogSource, UpgradeKind, UpgradeRequest};
 
 /// What stands for itself in a segment of a path.
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 impl UpgradeRequest {
     /// The request to send to an API server to have it done in a pod there. After its 101 all bytes are the client's;
@@ -36,12 +32,9 @@ impl UpgradeRequest {
             for word in &self.command {
                 query.append_pair("command", word);
             }
-            for (name, wanted) in [
-                ("stdin", self.stdin),
-                ("stdout", self.stdout),
-                ("stderr", self.stderr),
-                ("tty", self.tty),
-            ] {
+            for (name, wanted) in
+                [("stdin", self.stdin), ("stdout", self.stdout), ("stderr", self.stderr), ("tty", self.tty)]
+            {
                 if wanted {
                     query.append_pair(name, "true");
                 }
@@ -59,11 +52,9 @@ impl LogOptions {
     pub fn to_api_server(&self, namespace: &str, pod: &str, container: &str) -> Request<()> {
         let mut query = Serializer::new(String::new());
         query.append_pair("container", container);
-        for (name, wanted) in [
-            ("follow", self.follow),
-            ("previous", self.previous),
-            ("timestamps", self.timestamps),
-        ] {
+        for (name, wanted) in
+            [("follow", self.follow), ("previous", self.previous), ("timestamps", self.timestamps)]
+        {
             if wanted {
                 query.append_pair(name, "true");
             }
@@ -90,10 +81,7 @@ impl LogOptions {
 }
 
 fn request(namespace: &str, pod: &str, subresource: &str, query: &str) -> Request<()> {
-    let (namespace, pod) = (
-        utf8_percent_encode(namespace, SEGMENT),
-        utf8_percent_encode(pod, SEGMENT),
-    );
+    let (namespace, pod) = (utf8_percent_encode(namespace, SEGMENT), utf8_percent_encode(pod, SEGMENT));
     let mut url = format!("/api/v1/namespaces/{namespace}/pods/{pod}/{subresource}");
     if !query.is_empty() {
         url.push('?');
@@ -142,41 +130,22 @@ mod tests {
 
     #[test]
     fn port_forward_names_its_ports() {
-        let request = UpgradeRequest {
-            kind: UpgradeKind::PortForward,
-            ports: vec![80, 443],
-            ..exec(&[])
-        };
+        let request = UpgradeRequest { kind: UpgradeKind::PortForward, ports: vec![80, 443], ..exec(&[]) };
         let url = request.to_api_server("ns", "pod", None).uri().to_string();
-        assert_eq!(
-            url,
-            "/api/v1/namespaces/ns/pods/pod/portforward?ports=80&ports=443"
-        );
+        assert_eq!(url, "/api/v1/namespaces/ns/pods/pod/portforward?ports=80&ports=443");
     }
 
     #[test]
     fn a_name_cannot_leave_its_place_in_the_path() {
         let request = exec(&["x"]).to_api_server("../../secrets", "a/b?c", None);
-        assert!(
-            request
-                .uri()
-                .path()
-                .starts_with("/api/v1/namespaces/..%2F..%2Fsecrets/pods/a%2Fb%3Fc/exec")
-        );
+        assert!(request.uri().path().starts_with("/api/v1/namespaces/..%2F..%2Fsecrets/pods/a%2Fb%3Fc/exec"));
     }
 
     #[test]
     fn zero_lines_are_asked_for_as_zero() {
-        let options = LogOptions {
-            tail_lines: Some(0),
-            follow: true,
-            ..LogOptions::default()
-        };
+        let options = LogOptions { tail_lines: Some(0), follow: true, ..LogOptions::default() };
         let url = options.to_api_server("ns", "p", "c").uri().to_string();
-        assert_eq!(
-            url,
-            "/api/v1/namespaces/ns/pods/p/log?container=c&follow=true&tailLines=0"
-        );
+        assert_eq!(url, "/api/v1/namespaces/ns/pods/p/log?container=c&follow=true&tailLines=0");
     }
 
     proptest! {

@@ -34,10 +34,7 @@ pub trait PodStreams: Send + Sync + 'static {
     /// client and whoever answers here; this crate copies them and reads none.
     async fn upgrade(&self, pod: &Pod, request: UpgradeRequest) -> Result<UpgradeAnswer, ProviderError> {
         let _ = pod;
-        Err(ProviderError::unsupported(format!(
-            "this provider has no {}",
-            request.kind
-        )))
+        Err(ProviderError::unsupported(format!("this provider has no {}", request.kind)))
     }
 
     /// The kubelet's `/stats/summary`: usage of the node and of each of its pods, under the host's names.
@@ -189,10 +186,7 @@ impl UpgradeAnswer {
             let upgraded = hyper::upgrade::on(response)
                 .await
                 .map_err(|e| ProviderError::unavailable(format!("the connection did not switch: {e}")))?;
-            return Ok(Self::Switched {
-                headers,
-                io: Box::pin(TokioIo::new(upgraded)),
-            });
+            return Ok(Self::Switched { headers, io: Box::pin(TokioIo::new(upgraded)) });
         }
         let (head, body) = response.into_parts();
         let body = Limited::new(body, REFUSAL_LIMIT).collect().await.map_or_else(
@@ -206,10 +200,7 @@ impl UpgradeAnswer {
         } else {
             StatusCode::BAD_GATEWAY
         };
-        for name in [
-            header::CONTENT_TYPE.as_str(),
-            "x-accepted-stream-protocol-versions",
-        ] {
+        for name in [header::CONTENT_TYPE.as_str(), "x-accepted-stream-protocol-versions"] {
             for value in head.headers.get_all(name) {
                 if let Ok(name) = http::HeaderName::try_from(name) {
                     refusal.headers_mut().append(name, value.clone());
@@ -223,10 +214,9 @@ impl UpgradeAnswer {
 impl fmt::Debug for UpgradeAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Switched { headers, .. } => f
-                .debug_struct("Switched")
-                .field("headers", headers)
-                .finish_non_exhaustive(),
+            Self::Switched { headers, .. } => {
+                f.debug_struct("Switched").field("headers", headers).finish_non_exhaustive()
+            }
             Self::Refused(response) => f.debug_tuple("Refused").field(&response.status()).finish(),
         }
     }

@@ -14,27 +14,19 @@ pub struct Backoff {
 /// For things that may work any moment: a connection, an API server under load.
 impl Default for Backoff {
     fn default() -> Self {
-        Self {
-            first: Duration::from_secs(1),
-            cap: Duration::from_secs(60),
-        }
+        Self { first: Duration::from_secs(1), cap: Duration::from_secs(60) }
     }
 }
 
 impl Backoff {
     /// For what someone has to change first: a quota, a policy, a name that is taken.
-    pub const SLOW: Self = Self {
-        first: Duration::from_secs(5),
-        cap: Duration::from_secs(300),
-    };
+    pub const SLOW: Self = Self { first: Duration::from_secs(5), cap: Duration::from_secs(300) };
 
     /// The pause after so many failures in a row, at least as long as the other side asked for. Without jitter, so
     /// that it can be told to people.
     pub fn pause(&self, failures: u32, asked: Option<Duration>) -> Duration {
         // An hour of being left alone is a mistake of the other side, not a wish.
-        let asked = asked
-            .unwrap_or_default()
-            .min(self.cap.max(Duration::from_secs(300)));
+        let asked = asked.unwrap_or_default().min(self.cap.max(Duration::from_secs(300)));
         let doublings = failures.saturating_sub(1).min(20);
         self.first.saturating_mul(1 << doublings).min(self.cap).max(asked)
     }
@@ -61,14 +53,8 @@ mod tests {
     #[test]
     fn the_other_side_is_heard_within_reason() {
         let backoff = Backoff::default();
-        assert_eq!(
-            backoff.pause(1, Some(Duration::from_secs(20))),
-            Duration::from_secs(20)
-        );
-        assert_eq!(
-            backoff.pause(1, Some(Duration::from_secs(86_400))),
-            Duration::from_secs(300)
-        );
+        assert_eq!(backoff.pause(1, Some(Duration::from_secs(20))), Duration::from_secs(20));
+        assert_eq!(backoff.pause(1, Some(Duration::from_secs(86_400))), Duration::from_secs(300));
     }
 
     proptest! {

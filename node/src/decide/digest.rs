@@ -9,11 +9,7 @@ use crate::contract::Pod;
 /// The rest of the metadata moves with every status write and must not look like an update.
 pub fn desired_digest(pod: &Pod) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for part in [
-        &pod.metadata()["labels"],
-        &pod.metadata()["annotations"],
-        pod.spec(),
-    ] {
+    for part in [&pod.metadata()["labels"], &pod.metadata()["annotations"], pod.spec()] {
         feed(part, &mut hasher);
     }
     hasher.finish()

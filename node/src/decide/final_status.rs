@@ -14,17 +14,8 @@ pub fn end_status(host: &Pod, reason: &str, message: &str, now: Timestamp) -> Va
     let mut status = host.status().as_object().cloned().unwrap_or_default();
     let mut all_well = true;
     let mut any = false;
-    for list in [
-        "initContainerStatuses",
-        "containerStatuses",
-        "ephemeralContainerStatuses",
-    ] {
-        for container in status
-            .get_mut(list)
-            .and_then(Value::as_array_mut)
-            .into_iter()
-            .flatten()
-        {
+    for list in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {
+        for container in status.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             if container.pointer("/state/terminated").is_none() {
                 container["state"] = json!({"terminated": {
                     "exitCode": KILLED, "reason": reason, "message": message,
@@ -33,30 +24,20 @@ pub fn end_status(host: &Pod, reason: &str, message: &str, now: Timestamp) -> Va
             }
             if list == "containerStatuses" {
                 any = true;
-                all_well &= container
-                    .pointer("/state/terminated/exitCode")
-                    .and_then(Value::as_i64)
-                    == Some(0);
+                all_well &=
+                    container.pointer("/state/terminated/exitCode").and_then(Value::as_i64) == Some(0);
             }
             container["ready"] = false.into();
             container["started"] = false.into();
         }
     }
-    let phase = if any && all_well {
-        Phase::Succeeded
-    } else {
-        Phase::Failed
-    };
+    let phase = if any && all_well { Phase::Succeeded } else { Phase::Failed };
     if phase == Phase::Failed {
         status.insert("reason".into(), reason.into());
         status.insert("message".into(), message.into());
     }
     status.insert("phase".into(), phase.as_str().into());
-    let why = if phase == Phase::Failed {
-        "PodFailed"
-    } else {
-        "PodCompleted"
-    };
+    let why = if phase == Phase::Failed { "PodFailed" } else { "PodCompleted" };
     for kind in ["Ready", "ContainersReady"] {
         set_condition(&mut status, kind, why, now);
     }
@@ -79,10 +60,8 @@ fn set_condition(status: &mut Map<String, Value>, kind: &str, reason: &str, now:
     let Some(list) = list.as_array_mut() else { return };
     let known = list.iter().position(|c| c["type"] == kind);
     let mut condition = json!({"type": kind, "status": "False", "reason": reason});
-    let since = known
-        .map(|i| &list[i])
-        .filter(|c| c["status"] == "False")
-        .map(|c| c["lastTransitionTime"].clone());
+    let since =
+        known.map(|i| &list[i]).filter(|c| c["status"] == "False").map(|c| c["lastTransitionTime"].clone());
     condition["lastTransitionTime"] = since.unwrap_or_else(|| seconds(now).into());
     match known {
         Some(i) => list[i] = condition,
@@ -92,16 +71,11 @@ fn set_condition(status: &mut Map<String, Value>, kind: &str, reason: &str, now:
 
 /// A time as the API server writes it: whole seconds.
 pub(crate) fn seconds(time: Timestamp) -> String {
-    Timestamp::from_second(time.as_second())
-        .unwrap_or(time)
-        .to_string()
+    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 
 #[cfg(test)]
-#[allow(
-    clippy::needless_pass_by_value,
-    reason = "JSON literals read better without a reference"
-)]
+#[allow(clippy::needless_pass_by_value, reason = "JSON literals read better without a reference")]
 mod tests {
     use super::*;
 
@@ -118,15 +92,9 @@ mod tests {
         let end = end_status(&host, "PodLost", "gone", Timestamp::UNIX_EPOCH);
         assert_eq!(end["phase"], "Failed");
         assert_eq!(end["reason"], "PodLost");
-        assert_eq!(
-            end["containerStatuses"][0]["state"]["terminated"]["exitCode"],
-            137
-        );
+        assert_eq!(end["containerStatuses"][0]["state"]["terminated"]["exitCode"], 137);
         assert_eq!(end["containerStatuses"][0]["ready"], false);
-        assert_eq!(
-            end["containerStatuses"][1]["state"]["terminated"]["reason"],
-            "Completed"
-        );
+        assert_eq!(end["containerStatuses"][1]["state"]["terminated"]["reason"], "Completed");
         assert_eq!(end["conditions"][0]["lastTransitionTime"], "1970-01-01T00:00:00Z");
     }
 
@@ -137,9 +105,6 @@ mod tests {
         let end = end_status(&host, "PodLost", "gone", Timestamp::UNIX_EPOCH);
         assert_eq!((&end["phase"], end.get("reason")), (&json!("Succeeded"), None));
         // Nothing known is not success.
-        assert_eq!(
-            end_status(&pod(json!({})), "r", "m", Timestamp::UNIX_EPOCH)["phase"],
-            "Failed"
-        );
+        assert_eq!(end_status(&pod(json!({})), "r", "m", Timestamp::UNIX_EPOCH)["phase"], "Failed");
     }
 }

@@ -50,16 +50,8 @@ pub fn references(pod: &Pod) -> Vec<Reference> {
     let mut found = Found::default();
     for container in pod.containers() {
         for env in items(container.get("env")) {
-            found.note(
-                ReferenceKind::ConfigMap,
-                env.pointer("/valueFrom/configMapKeyRef"),
-                "name",
-            );
-            found.note(
-                ReferenceKind::Secret,
-                env.pointer("/valueFrom/secretKeyRef"),
-                "name",
-            );
+            found.note(ReferenceKind::ConfigMap, env.pointer("/valueFrom/configMapKeyRef"), "name");
+            found.note(ReferenceKind::Secret, env.pointer("/valueFrom/secretKeyRef"), "name");
         }
         for source in items(container.get("envFrom")) {
             found.note(ReferenceKind::ConfigMap, source.get("configMapRef"), "name");
@@ -74,11 +66,7 @@ pub fn references(pod: &Pod) -> Vec<Reference> {
             found.note(ReferenceKind::Secret, source.get("secret"), "name");
         }
     }
-    found
-        .0
-        .into_iter()
-        .map(|((kind, name), optional)| Reference { kind, name, optional })
-        .collect()
+    found.0.into_iter().map(|((kind, name), optional)| Reference { kind, name, optional }).collect()
 }
 
 #[derive(Default)]
@@ -91,10 +79,7 @@ impl Found {
             return;
         };
         let optional = source.get("optional").and_then(Value::as_bool).unwrap_or(false);
-        self.0
-            .entry((kind, name.to_owned()))
-            .and_modify(|all| *all &= optional)
-            .or_insert(optional);
+        self.0.entry((kind, name.to_owned())).and_modify(|all| *all &= optional).or_insert(optional);
     }
 }
 
@@ -103,10 +88,7 @@ fn items(value: Option<&Value>) -> impl Iterator<Item = &Value> {
 }
 
 #[cfg(test)]
-#[allow(
-    clippy::needless_pass_by_value,
-    reason = "JSON literals read better without a reference"
-)]
+#[allow(clippy::needless_pass_by_value, reason = "JSON literals read better without a reference")]
 mod tests {
     use serde_json::json;
 
@@ -115,10 +97,7 @@ mod tests {
     fn of(spec: Value) -> Vec<(ReferenceKind, String, bool)> {
         let metadata = json!({"namespace": "n", "name": "p", "uid": "u"});
         let pod = Pod::try_from(json!({"metadata": metadata, "spec": spec})).unwrap();
-        references(&pod)
-            .into_iter()
-            .map(|r| (r.kind, r.name, r.optional))
-            .collect()
+        references(&pod).into_iter().map(|r| (r.kind, r.name, r.optional)).collect()
     }
 
     #[test]
@@ -147,10 +126,7 @@ mod tests {
             (Secret, "s4", false),
             (Secret, "s5", true),
         ];
-        assert_eq!(
-            of(spec),
-            expected.map(|(kind, name, optional)| (kind, name.to_owned(), optional))
-        );
+        assert_eq!(of(spec), expected.map(|(kind, name, optional)| (kind, name.to_owned(), optional)));
     }
 
     #[test]

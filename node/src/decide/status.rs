@@ -3,12 +3,8 @@ use serde_json::{Map, Value, json};
 use crate::contract::{Phase, Pod};
 
 /// Status fields that other parties of the host write. What the provider says about them is about its own pod.
-const FOREIGN: [&str; 4] = [
-    "qosClass",
-    "nominatedNodeName",
-    "resourceClaimStatuses",
-    "extendedResourceClaimStatus",
-];
+const FOREIGN: [&str; 4] =
+    ["qosClass", "nominatedNodeName", "resourceClaimStatuses", "extendedResourceClaimStatus"];
 
 /// Status fields that a kubelet writes and also takes back. `startTime` is not among them: once said, it stays.
 const TAKEN_BACK: [&str; 11] = [
@@ -35,11 +31,8 @@ const KUBELET_CONDITIONS: [&str; 6] = [
     "PodResizeInProgress",
 ];
 
-const CONTAINER_STATUSES: [&str; 3] = [
-    "containerStatuses",
-    "initContainerStatuses",
-    "ephemeralContainerStatuses",
-];
+const CONTAINER_STATUSES: [&str; 3] =
+    ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
 
 /// The smallest strategic merge patch that makes the host's status say what the provider reports, or none.
 ///
@@ -104,9 +97,7 @@ fn wanted(
         if let Some(Value::Array(statuses)) = wanted.get_mut(field) {
             // Containers that admission added over there are not of this pod, or READY would count them.
             statuses.retain(|s| {
-                s.get("name")
-                    .and_then(Value::as_str)
-                    .is_some_and(|name| host.has_container(name))
+                s.get("name").and_then(Value::as_str).is_some_and(|name| host.has_container(name))
             });
             for status in statuses.iter_mut() {
                 keep_restarts(status, current.get(field));
@@ -124,15 +115,9 @@ fn wanted(
 
 /// A restart count never falls, also when the provider began to count anew.
 fn keep_restarts(status: &mut Value, current: Option<&Value>) {
-    let known = current
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .find(|c| c.get("name") == status.get("name"));
-    let known = known
-        .and_then(|c| c.get("restartCount"))
-        .and_then(Value::as_u64)
-        .unwrap_or(0);
+    let known =
+        current.and_then(Value::as_array).into_iter().flatten().find(|c| c.get("name") == status.get("name"));
+    let known = known.and_then(|c| c.get("restartCount")).and_then(Value::as_u64).unwrap_or(0);
     if status.get("restartCount").and_then(Value::as_u64).unwrap_or(0) < known {
         status["restartCount"] = known.into();
     }
@@ -141,11 +126,9 @@ fn keep_restarts(status: &mut Value, current: Option<&Value>) {
 /// Addresses are merged by `ip` in a strategic patch unless it says that the list is whole.
 fn for_patch(field: &str, value: &Value) -> Value {
     match (field, value) {
-        ("podIPs" | "hostIPs", Value::Array(list)) => list
-            .iter()
-            .cloned()
-            .chain([json!({ "$patch": "replace" })])
-            .collect(),
+        ("podIPs" | "hostIPs", Value::Array(list)) => {
+            list.iter().cloned().chain([json!({ "$patch": "replace" })]).collect()
+        }
         _ => value.clone(),
     }
 }
@@ -155,14 +138,11 @@ fn same(one: Option<&Value>, other: Option<&Value>) -> bool {
     match (one, other) {
         (Some(Value::Object(one)), Some(Value::Object(other))) => {
             one.iter().all(|(key, value)| same(Some(value), other.get(key)))
-                && other
-                    .iter()
-                    .all(|(key, value)| one.contains_key(key) || same(None, Some(value)))
+                && other.iter().all(|(key, value)| one.contains_key(key) || same(None, Some(value)))
         }
-        (Some(Value::Array(one)), Some(Value::Array(other))) if one.len() == other.len() => one
-            .iter()
-            .zip(other)
-            .all(|(one, other)| same(Some(one), Some(other))),
+        (Some(Value::Array(one)), Some(Value::Array(other))) if one.len() == other.len() => {
+            one.iter().zip(other).all(|(one, other)| same(Some(one), Some(other)))
+        }
         (one, other) => one == other || (is_empty(one) && is_empty(other)),
     }
 }
@@ -221,11 +201,7 @@ fn condition_changes(
 
 /// A pod with readiness gates is Ready only when the host's conditions say so for each.
 fn hold_at_gates(ready: &mut Value, gates: &[&str], current: &[&Value]) {
-    let open = |gate: &str| {
-        current
-            .iter()
-            .any(|c| type_of(c) == Some(gate) && c["status"] == "True")
-    };
+    let open = |gate: &str| current.iter().any(|c| type_of(c) == Some(gate) && c["status"] == "True");
     let closed: Vec<&str> = gates.iter().copied().filter(|gate| !open(gate)).collect();
     if ready["status"] == "True" && !closed.is_empty() {
         ready["status"] = "False".into();
@@ -272,12 +248,7 @@ fn settle(wanted: &mut Value, known: Option<&Value>, generation: Option<i64>) {
 }
 
 fn conditions(status: &Map<String, Value>) -> Vec<&Value> {
-    status
-        .get("conditions")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .collect()
+    status.get("conditions").and_then(Value::as_array).into_iter().flatten().collect()
 }
 
 fn type_of(condition: &Value) -> Option<&str> {

@@ -71,9 +71,9 @@ pub enum Rest {
 /// Decides what to do about one pod.
 pub fn next_step(seen: Seen<'_>) -> Step {
     let Some(host) = seen.host else {
-        return seen.provider.map_or(Step::Rest(Rest::Gone), |orphan| {
-            end(orphan, orphan.termination_grace(), true)
-        });
+        return seen
+            .provider
+            .map_or(Step::Rest(Rest::Gone), |orphan| end(orphan, orphan.termination_grace(), true));
     };
     if host.is_static() {
         return Step::Rest(Rest::NotOurs);
@@ -107,19 +107,13 @@ fn keep(seen: Seen<'_>, pod: &Pod) -> Step {
         return if pod.phase().is_terminal() {
             Step::Rest(Rest::Ending)
         } else {
-            Step::Evict {
-                grace: deletion.grace,
-            }
+            Step::Evict { grace: deletion.grace }
         };
     }
     if pod.phase().is_terminal() {
         return Step::Rest(Rest::Finished);
     }
-    if seen.accepted == Some(seen.desired) {
-        Step::Rest(Rest::Settled)
-    } else {
-        Step::Update
-    }
+    if seen.accepted == Some(seen.desired) { Step::Rest(Rest::Settled) } else { Step::Update }
 }
 
 fn start(host: &Pod, just_created: bool) -> Step {
@@ -129,27 +123,15 @@ fn start(host: &Pod, just_created: bool) -> Step {
     // Containers may have run, and ended, without our seeing it. One that restarts for ever cannot have finished,
     // and while Pending nobody saw it run; anything else might be run a second time.
     let may_have_finished = host.phase() != Phase::Pending || !host.restarts_always();
-    if host.was_started() && may_have_finished {
-        Step::Lost
-    } else {
-        Step::Create
-    }
+    if host.was_started() && may_have_finished { Step::Lost } else { Step::Create }
 }
 
 fn end(pod: &Pod, grace: Duration, confirm: bool) -> Step {
     // Nothing is left to wait for in a pod whose containers have ended.
-    let grace = if pod.phase().is_terminal() {
-        Duration::ZERO
-    } else {
-        grace
-    };
+    let grace = if pod.phase().is_terminal() { Duration::ZERO } else { grace };
     match pod.deletion() {
         Some(under_way) if under_way.grace <= grace => Step::Rest(Rest::Ending),
-        _ => Step::Delete {
-            id: pod.id().clone(),
-            grace,
-            confirm,
-        },
+        _ => Step::Delete { id: pod.id().clone(), grace, confirm },
     }
 }
 
@@ -158,9 +140,7 @@ fn remove(host: &Pod, grace: Duration) -> Step {
     if grace.is_zero() && host.has_finalizers() && !unfinished {
         return Step::Rest(Rest::Finalizing);
     }
-    Step::Remove {
-        say_how_it_ended: host.has_finalizers() && unfinished,
-    }
+    Step::Remove { say_how_it_ended: host.has_finalizers() && unfinished }
 }
 
 #[cfg(test)]

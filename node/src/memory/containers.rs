@@ -16,33 +16,18 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) const fn begin(now: Timestamp) -> Self {
-        Self {
-            pod_began: now,
-            began: now,
-            ended: None,
-            restarts: 0,
-        }
+        Self { pod_began: now, began: now, ended: None, restarts: 0 }
     }
 }
 
 /// Ends the containers, or starts them again where the pod's restart policy says so.
 pub(super) fn end(pod: &Pod, run: Run, now: Timestamp) -> Run {
-    let code = pod
-        .annotation("memory.federlet.io/exit-code")
-        .and_then(|code| code.parse().ok())
-        .unwrap_or(0);
+    let code = pod.annotation("memory.federlet.io/exit-code").and_then(|code| code.parse().ok()).unwrap_or(0);
     let policy = pod.spec()["restartPolicy"].as_str().unwrap_or("Always");
     if policy == "Always" || (policy == "OnFailure" && code != 0) {
-        Run {
-            began: now,
-            restarts: run.restarts + 1,
-            ..run
-        }
+        Run { began: now, restarts: run.restarts + 1, ..run }
     } else {
-        Run {
-            ended: Some((now, code)),
-            ..run
-        }
+        Run { ended: Some((now, code)), ..run }
     }
 }
 
@@ -85,15 +70,8 @@ pub(super) fn status(pod: &Pod, run: Run) -> Value {
         ("containers", "containerStatuses"),
         ("ephemeralContainers", "ephemeralContainerStatuses"),
     ] {
-        let containers = pod
-            .spec()
-            .get(list)
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten();
-        let statuses: Vec<Value> = containers
-            .map(|c| container(c, list == "initContainers", run))
-            .collect();
+        let containers = pod.spec().get(list).and_then(Value::as_array).into_iter().flatten();
+        let statuses: Vec<Value> = containers.map(|c| container(c, list == "initContainers", run)).collect();
         if !statuses.is_empty() {
             status[field] = statuses.into();
         }

@@ -37,15 +37,8 @@ impl Journal {
                 }
             }
         }
-        let file = OpenOptions::new()
-            .create(true)
-            .write(true)
-            .truncate(true)
-            .open(path)?;
-        let mut journal = Self {
-            file,
-            restored: pods.into_values().collect(),
-        };
+        let file = OpenOptions::new().create(true).write(true).truncate(true).open(path)?;
+        let mut journal = Self { file, restored: pods.into_values().collect() };
         for (pod, run) in journal.restored.clone() {
             journal.write(&pod, Some(run));
         }
@@ -71,11 +64,7 @@ impl Journal {
 
 fn run_of(entry: &Value) -> Option<Run> {
     let run = entry.get("run").filter(|run| !run.is_null())?;
-    let time = |field: &str| {
-        run[field]
-            .as_str()
-            .and_then(|text| text.parse::<Timestamp>().ok())
-    };
+    let time = |field: &str| run[field].as_str().and_then(|text| text.parse::<Timestamp>().ok());
     Some(Run {
         pod_began: time("podBegan")?,
         began: time("began")?,
@@ -95,10 +84,7 @@ mod tests {
             Pod::try_from(json!({"metadata": {"namespace": "n", "name": name, "uid": name}, "x": [1]}))
                 .unwrap()
         };
-        let run = Run {
-            ended: Some((Timestamp::UNIX_EPOCH, 3)),
-            ..Run::begin(Timestamp::UNIX_EPOCH)
-        };
+        let run = Run { ended: Some((Timestamp::UNIX_EPOCH, 3)), ..Run::begin(Timestamp::UNIX_EPOCH) };
         let mut journal = Journal::open(&path).unwrap();
         journal.write(&pod("a"), Some(Run::begin(Timestamp::UNIX_EPOCH)));
         journal.write(&pod("b"), Some(run));
@@ -107,11 +93,7 @@ mod tests {
         drop(journal);
         let restored = Journal::open(&path).unwrap().restored();
         assert_eq!(restored, [(pod("b"), run)]);
-        assert_eq!(
-            Journal::open(&path).unwrap().restored(),
-            [(pod("b"), run)],
-            "and again after the next"
-        );
+        assert_eq!(Journal::open(&path).unwrap().restored(), [(pod("b"), run)], "and again after the next");
         std::fs::remove_file(path).unwrap();
     }
 }

@@ -33,19 +33,8 @@ pub(super) fn open(
     let last = lines_until(run, run.ended.map_or(now, |(at, _)| at));
     let next = first_line(run, &options, last, now);
     let left = options.limit_bytes;
-    let log = Log {
-        state,
-        id: id.clone(),
-        container: container.to_owned(),
-        run,
-        options,
-        next,
-        left,
-    };
-    Ok(stream::unfold(log, |mut log| async move {
-        log.chunk().await.map(|chunk| (Ok(chunk), log))
-    })
-    .boxed())
+    let log = Log { state, id: id.clone(), container: container.to_owned(), run, options, next, left };
+    Ok(stream::unfold(log, |mut log| async move { log.chunk().await.map(|chunk| (Ok(chunk), log)) }).boxed())
 }
 
 struct Log {
@@ -83,11 +72,7 @@ impl Log {
 
     fn line(&self, number: u64) -> String {
         let said = format!("{number} {} {} is running\n", self.id.key(), self.container);
-        if self.options.timestamps {
-            format!("{} {said}", time_of(self.run, number))
-        } else {
-            said
-        }
+        if self.options.timestamps { format!("{} {said}", time_of(self.run, number)) } else { said }
     }
 
     fn cut(&mut self, text: String) -> Bytes {
@@ -101,9 +86,7 @@ impl Log {
 }
 
 fn time_of(run: Run, number: u64) -> Timestamp {
-    let after = EVERY
-        .checked_mul(i32::try_from(number).unwrap_or(i32::MAX))
-        .unwrap_or(SignedDuration::MAX);
+    let after = EVERY.checked_mul(i32::try_from(number).unwrap_or(i32::MAX)).unwrap_or(SignedDuration::MAX);
     run.began.checked_add(after).unwrap_or(Timestamp::MAX)
 }
 
@@ -118,14 +101,10 @@ fn lines_until(run: Run, time: Timestamp) -> u64 {
 }
 
 fn first_line(run: Run, options: &LogOptions, lines: u64, now: Timestamp) -> u64 {
-    let ago = options
-        .since_seconds
-        .map(|s| SignedDuration::from_secs(i64::try_from(s).unwrap_or(i64::MAX)));
+    let ago = options.since_seconds.map(|s| SignedDuration::from_secs(i64::try_from(s).unwrap_or(i64::MAX)));
     let ago = ago.map(|ago| now.checked_sub(ago).unwrap_or(Timestamp::MIN));
     let since = ago.or(options.since_time);
-    let by_time = since.map_or(0, |since| {
-        (0..lines).find(|n| time_of(run, *n) >= since).unwrap_or(lines)
-    });
+    let by_time = since.map_or(0, |since| (0..lines).find(|n| time_of(run, *n) >= since).unwrap_or(lines));
     let by_tail = options.tail_lines.map_or(0, |tail| lines.saturating_sub(tail));
     by_time.max(by_tail)
 }
@@ -154,55 +133,12 @@ mod tests {
         let from = |options: LogOptions| first_line(run(), &options, 10, at(9));
         let all = LogOptions::default;
         assert_eq!(from(all()), 0);
-        assert_eq!(
-            from(LogOptions {
-                tail_lines: Some(0),
-                ..all()
-            }),
-            10
-        );
-        assert_eq!(
-            from(LogOptions {
-                tail_lines: Some(3),
-                ..all()
-            }),
-            7
-        );
-        assert_eq!(
-            from(LogOptions {
-                tail_lines: Some(99),
-                ..all()
-            }),
-            0
-        );
-        assert_eq!(
-            from(LogOptions {
-                since_seconds: Some(2),
-                ..all()
-            }),
-            7
-        );
-        assert_eq!(
-            from(LogOptions {
-                since_time: Some(at(8)),
-                ..all()
-            }),
-            8
-        );
-        assert_eq!(
-            from(LogOptions {
-                since_seconds: Some(5),
-                tail_lines: Some(1),
-                ..all()
-            }),
-            9
-        );
-        assert_eq!(
-            from(LogOptions {
-                since_time: Some(at(99)),
-                ..all()
-            }),
-            10
-        );
+        assert_eq!(from(LogOptions { tail_lines: Some(0), ..all() }), 10);
+        assert_eq!(from(LogOptions { tail_lines: Some(3), ..all() }), 7);
+        assert_eq!(from(LogOptions { tail_lines: Some(99), ..all() }), 0);
+        assert_eq!(from(LogOptions { since_seconds: Some(2), ..all() }), 7);
+        assert_eq!(from(LogOptions { since_time: Some(at(8)), ..all() }), 8);
+        assert_eq!(from(LogOptions { since_seconds: Some(5), tail_lines: Some(1), ..all() }), 9);
+        assert_eq!(from(LogOptions { since_time: Some(at(99)), ..all() }), 10);
     }
 }

@@ -31,12 +31,7 @@ impl State {
     pub(super) fn new(run_for: Duration, mut journal: Option<Journal>) -> Arc<Self> {
         let restored = journal.as_mut().map(Journal::restored).unwrap_or_default();
         let (pods, changes) = (Mutex::default(), broadcast::Sender::new(BACKLOG));
-        let state = Arc::new(Self {
-            pods,
-            changes,
-            run_for,
-            journal: Mutex::new(journal),
-        });
+        let state = Arc::new(Self { pods, changes, run_for, journal: Mutex::new(journal) });
         for (pod, run) in restored {
             state.clone().hold(pod, run);
         }
@@ -49,14 +44,7 @@ impl State {
         let lasts = containers::seconds(&pod, "memory.federlet.io/run-for");
         let lasts = lasts.or_else(|| (!pod.restarts_always()).then_some(self.run_for));
         let deletion = pod.deletion();
-        self.pods.lock().insert(
-            id.key().clone(),
-            Held {
-                pod,
-                run,
-                stop_at: None,
-            },
-        );
+        self.pods.lock().insert(id.key().clone(), Held { pod, run, stop_at: None });
         if let Some(lasts) = lasts.filter(|_| run.ended.is_none()) {
             tokio::spawn(self.clone().end_after(id.clone(), lasts));
         }
@@ -80,11 +68,7 @@ impl State {
 
     /// When the containers of this pod began and ended, if it is still here.
     pub(super) fn run(&self, id: &PodId) -> Option<Run> {
-        self.pods
-            .lock()
-            .get(id.key())
-            .filter(|held| held.pod.id() == id)
-            .map(|held| held.run)
+        self.pods.lock().get(id.key()).filter(|held| held.pod.id() == id).map(|held| held.run)
     }
 
     pub(super) fn create(self: &Arc<Self>, pod: &Pod) -> Result<(), ProviderError> {
@@ -93,10 +77,7 @@ impl State {
             return if held.pod.id() == pod.id() {
                 Ok(())
             } else {
-                Err(ProviderError::already_exists(format!(
-                    "an earlier pod {} is still here",
-                    pod.key()
-                )))
+                Err(ProviderError::already_exists(format!("an earlier pod {} is still here", pod.key())))
             };
         }
         drop(pods);
@@ -148,16 +129,10 @@ impl State {
 
     pub(super) fn delete(self: &Arc<Self>, id: &PodId, grace: Duration) -> Result<(), ProviderError> {
         let mut pods = self.pods.lock();
-        let held = pods
-            .get_mut(id.key())
-            .filter(|held| held.pod.id() == id)
-            .ok_or(ProviderError::NotFound)?;
+        let held =
+            pods.get_mut(id.key()).filter(|held| held.pod.id() == id).ok_or(ProviderError::NotFound)?;
         let stubborn = containers::seconds(&held.pod, "memory.federlet.io/stop-after").unwrap_or_default();
-        let takes = if held.run.ended.is_some() {
-            Duration::ZERO
-        } else {
-            stubborn.min(grace)
-        };
+        let takes = if held.run.ended.is_some() { Duration::ZERO } else { stubborn.min(grace) };
         let stop_at = Instant::now() + takes;
         if held.stop_at.is_none_or(|at| stop_at < at) {
             held.stop_at = Some(stop_at);

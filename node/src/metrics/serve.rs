@@ -49,22 +49,14 @@ pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>, stop: Cancellat
 
 fn answer<B>(request: &Request<B>, metrics: &Metrics) -> Result<Response<Full<Bytes>>, Infallible> {
     let (status, kind, text) = match request.uri().path() {
-        "/metrics" => (
-            StatusCode::OK,
-            "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            metrics.encode(),
-        ),
+        "/metrics" => {
+            (StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", metrics.encode())
+        }
         "/healthz" => (StatusCode::OK, "text/plain; charset=utf-8", "ok".to_owned()),
-        _ => (
-            StatusCode::NOT_FOUND,
-            "text/plain; charset=utf-8",
-            "try /metrics\n".to_owned(),
-        ),
+        _ => (StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "try /metrics\n".to_owned()),
     };
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, http::HeaderValue::from_static(kind));
+    response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static(kind));
     Ok(response)
 }

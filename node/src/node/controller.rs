@@ -80,10 +80,7 @@ pub struct NodeFacts {
 
 impl Default for NodeFacts {
     fn default() -> Self {
-        Self {
-            healthy: watch::Sender::new(false),
-            uid: watch::Sender::new(None),
-        }
+        Self { healthy: watch::Sender::new(false), uid: watch::Sender::new(None) }
     }
 }
 
@@ -154,9 +151,7 @@ impl NodeController {
             report = reports.next() => self.report = report,
         }
         let name = self.template.name.to_string();
-        let only_this = watcher::Config::default()
-            .fields(&format!("metadata.name={name}"))
-            .timeout(45);
+        let only_this = watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(45);
         let mut events = std::pin::pin!(watcher(self.watch_api.clone(), only_this).default_backoff());
         let mut pings = tokio::time::interval(self.settings.ping_every);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -217,9 +212,7 @@ impl NodeController {
     async fn ping(&mut self) -> bool {
         let limit = self.settings.ping_timeout;
         let late = |_| Err(ProviderError::unavailable(format!("no answer within {limit:?}")));
-        let answer = tokio::time::timeout(limit, self.provider.ping())
-            .await
-            .unwrap_or_else(late);
+        let answer = tokio::time::timeout(limit, self.provider.ping()).await.unwrap_or_else(late);
         self.hear(answer)
     }
 
@@ -257,26 +250,14 @@ impl NodeController {
 
     /// Takes in the Node as the host has it. True if it does not say what it should.
     fn see(&mut self, node: &Node) -> bool {
-        self.told
-            .uid
-            .send_if_modified(|uid| std::mem::replace(uid, node.uid()) != node.uid());
+        self.told.uid.send_if_modified(|uid| std::mem::replace(uid, node.uid()) != node.uid());
         self.known.leaving = node.metadata.deletion_timestamp.is_some()
-            || node
-                .annotations()
-                .get(LEAVING_ANNOTATION)
-                .is_some_and(|leaving| leaving == "true");
+            || node.annotations().get(LEAVING_ANNOTATION).is_some_and(|leaving| leaving == "true");
         let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
-        self.known.conditions = conditions
-            .into_iter()
-            .flatten()
-            .filter_map(|c| serde_json::to_value(c).ok())
-            .collect();
-        let ready = self
-            .known
-            .conditions
-            .iter()
-            .find(|c| c["type"] == "Ready")
-            .map(|c| c["status"] == "True");
+        self.known.conditions =
+            conditions.into_iter().flatten().filter_map(|c| serde_json::to_value(c).ok()).collect();
+        let ready =
+            self.known.conditions.iter().find(|c| c["type"] == "Ready").map(|c| c["status"] == "True");
         // When the heartbeats failed for long, the host has said Unknown in our place.
         self.known.written.is_some() && ready != Some(self.readiness.ready)
     }
@@ -301,23 +282,12 @@ impl NodeController {
         }
         let metadata = metadata_document(&self.template, &report);
         if registered || self.known.metadata != Some(digest(&metadata)) {
-            self.apply(&metadata, false)
-                .await
-                .map_err(|e| NodeError::Metadata(Box::new(e)))?;
+            self.apply(&metadata, false).await.map_err(|e| NodeError::Metadata(Box::new(e)))?;
             self.known.metadata = Some(digest(&metadata));
         }
         let now = Timestamp::now();
-        let status = status_document(
-            &self.template,
-            &report,
-            &self.readiness,
-            &self.known.conditions,
-            now,
-        );
-        let node = self
-            .apply(&status, true)
-            .await
-            .map_err(|e| NodeError::Status(Box::new(e)))?;
+        let status = status_document(&self.template, &report, &self.readiness, &self.known.conditions, now);
+        let node = self.apply(&status, true).await.map_err(|e| NodeError::Status(Box::new(e)))?;
         self.known.written = Some(Instant::now());
         self.see(&node);
         Ok(())
@@ -325,28 +295,13 @@ impl NodeController {
 
     /// Creates the Node with its taints, so that there is no moment in which a pod without toleration could land.
     async fn register(&self, report: &NodeReport) -> Result<bool, NodeError> {
-        let taints: Vec<_> = self
-            .template
-            .taints
-            .iter()
-            .chain(&report.taints)
-            .cloned()
-            .collect();
+        let taints: Vec<_> = self.template.taints.iter().chain(&report.taints).cloned().collect();
         let node = Node {
-            metadata: ObjectMeta {
-                name: Some(self.template.name.to_string()),
-                ..ObjectMeta::default()
-            },
-            spec: Some(NodeSpec {
-                taints: Some(taints),
-                ..NodeSpec::default()
-            }),
+            metadata: ObjectMeta { name: Some(self.template.name.to_string()), ..ObjectMeta::default() },
+            spec: Some(NodeSpec { taints: Some(taints), ..NodeSpec::default() }),
             status: None,
         };
-        let params = PostParams {
-            field_manager: Some(REGISTRAR.into()),
-            ..PostParams::default()
-        };
+        let params = PostParams { field_manager: Some(REGISTRAR.into()), ..PostParams::default() };
         match self.api.create(&params, &node).await {
             Ok(_) => {
                 tracing::info!(node = %self.template.name, "registered");
@@ -370,9 +325,7 @@ impl NodeController {
 
 impl fmt::Debug for NodeController {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeController")
-            .field("template", &self.template)
-            .finish_non_exhaustive()
+        f.debug_struct("NodeController").field("template", &self.template).finish_non_exhaustive()
     }
 }
 

@@ -90,10 +90,7 @@ pub fn status_document(
     };
     status.insert("conditions".into(), conditions(&status, readiness, known, now));
     status.insert("addresses".into(), addresses(&status, template));
-    status.insert(
-        "daemonEndpoints".into(),
-        json!({"kubeletEndpoint": {"Port": template.kubelet_port}}),
-    );
+    status.insert("daemonEndpoints".into(), json!({"kubeletEndpoint": {"Port": template.kubelet_port}}));
     status.insert("nodeInfo".into(), node_info(&status, template));
     match status.get_mut("declaredFeatures").and_then(Value::as_array_mut) {
         // The API server demands a sorted list without repeats.
@@ -108,39 +105,17 @@ pub fn status_document(
 
 /// What a node that complains of nothing says.
 const CONTENT: [(&str, &str, &str); 4] = [
-    (
-        "MemoryPressure",
-        "KubeletHasSufficientMemory",
-        "kubelet has sufficient memory available",
-    ),
-    (
-        "DiskPressure",
-        "KubeletHasNoDiskPressure",
-        "kubelet has no disk pressure",
-    ),
-    (
-        "PIDPressure",
-        "KubeletHasSufficientPID",
-        "kubelet has sufficient PID available",
-    ),
-    (
-        "NetworkUnavailable",
-        "RouteCreated",
-        "the provider takes care of its network",
-    ),
+    ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ("NetworkUnavailable", "RouteCreated", "the provider takes care of its network"),
 ];
 
 fn conditions(status: &Map<String, Value>, readiness: &Readiness, known: &[Value], now: Timestamp) -> Value {
-    let reported = status
-        .get("conditions")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten();
+    let reported = status.get("conditions").and_then(Value::as_array).into_iter().flatten();
     // Whether it is Ready the pings decide; a provider that cannot be reached would still say that it is.
-    let mut all: Vec<Value> = reported
-        .filter(|c| c["type"] != "Ready" && c["type"].is_string())
-        .cloned()
-        .collect();
+    let mut all: Vec<Value> =
+        reported.filter(|c| c["type"] != "Ready" && c["type"].is_string()).cloned().collect();
     for (kind, reason, message) in CONTENT {
         if !all.iter().any(|c| c["type"] == kind) {
             all.push(json!({"type": kind, "status": "False", "reason": reason, "message": message}));
@@ -152,12 +127,9 @@ fn conditions(status: &Map<String, Value>, readiness: &Readiness, known: &[Value
                     "lastTransitionTime": seconds(readiness.since)}),
     );
     for condition in &mut all {
-        let before = known
-            .iter()
-            .find(|c| c["type"] == condition["type"] && c["status"] == condition["status"]);
-        let since = before
-            .map(|c| c["lastTransitionTime"].clone())
-            .filter(|t| !t.is_null());
+        let before =
+            known.iter().find(|c| c["type"] == condition["type"] && c["status"] == condition["status"]);
+        let since = before.map(|c| c["lastTransitionTime"].clone()).filter(|t| !t.is_null());
         if let Some(since) = since {
             condition["lastTransitionTime"] = since;
         } else if condition.get("lastTransitionTime").is_none_or(Value::is_null) {
@@ -169,11 +141,7 @@ fn conditions(status: &Map<String, Value>, readiness: &Readiness, known: &[Value
 }
 
 fn addresses(status: &Map<String, Value>, template: &NodeTemplate) -> Value {
-    let reported = status
-        .get("addresses")
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
+    let reported = status.get("addresses").and_then(Value::as_array).cloned().unwrap_or_default();
     let mut all: Vec<Value> = match template.address {
         // The kubelet API is ours, so the address is ours, whatever machines stand behind the node.
         Some(address) => vec![json!({"type": "InternalIP", "address": address.to_string()})],
@@ -196,15 +164,11 @@ fn node_info(status: &Map<String, Value>, template: &NodeTemplate) -> Value {
         "containerRuntimeVersion": runtime, "kernelVersion": "", "kubeProxyVersion": "", "osImage": "",
         "bootID": "", "machineID": "", "systemUUID": "",
     });
-    if let (Some(info), Some(reported)) = (
-        info.as_object_mut(),
-        status.get("nodeInfo").and_then(Value::as_object),
-    ) {
+    if let (Some(info), Some(reported)) =
+        (info.as_object_mut(), status.get("nodeInfo").and_then(Value::as_object))
+    {
         info.extend(
-            reported
-                .iter()
-                .filter(|(_, v)| *v != "" && !v.is_null())
-                .map(|(k, v)| (k.clone(), v.clone())),
+            reported.iter().filter(|(_, v)| *v != "" && !v.is_null()).map(|(k, v)| (k.clone(), v.clone())),
         );
     }
     info
@@ -242,27 +206,17 @@ mod tests {
     }
 
     fn condition<'a>(document: &'a Value, kind: &str) -> &'a Value {
-        document["status"]["conditions"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|c| c["type"] == kind)
-            .unwrap()
+        document["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == kind).unwrap()
     }
 
     #[test]
     fn every_node_has_its_labels_and_the_provider_may_add_to_them() {
         let mut report = NodeReport::default();
-        report
-            .labels
-            .insert("topology.kubernetes.io/region".into(), "beijing".into());
+        report.labels.insert("topology.kubernetes.io/region".into(), "beijing".into());
         let labels = metadata_document(&template(old()), &report)["metadata"]["labels"].clone();
         assert_eq!(labels["type"], "virtual-kubelet");
         assert_eq!(labels["kubernetes.io/hostname"], "member1");
-        assert_eq!(
-            labels["node.kubernetes.io/exclude-from-external-load-balancers"],
-            "true"
-        );
+        assert_eq!(labels["node.kubernetes.io/exclude-from-external-load-balancers"], "true");
         assert_eq!(labels["topology.kubernetes.io/region"], "beijing");
     }
 
@@ -274,18 +228,9 @@ mod tests {
         ];
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let document = status_document(&template(old()), &NodeReport::default(), &ready(), &known, now);
-        assert_eq!(
-            condition(&document, "MemoryPressure")["lastTransitionTime"],
-            "2020-01-01T00:00:00Z"
-        );
-        assert_eq!(
-            condition(&document, "DiskPressure")["lastTransitionTime"],
-            "2026-01-01T00:00:00Z"
-        );
-        assert_eq!(
-            condition(&document, "Ready")["lastHeartbeatTime"],
-            "2026-01-01T00:00:00Z"
-        );
+        assert_eq!(condition(&document, "MemoryPressure")["lastTransitionTime"], "2020-01-01T00:00:00Z");
+        assert_eq!(condition(&document, "DiskPressure")["lastTransitionTime"], "2026-01-01T00:00:00Z");
+        assert_eq!(condition(&document, "Ready")["lastHeartbeatTime"], "2026-01-01T00:00:00Z");
     }
 
     #[test]
@@ -295,22 +240,12 @@ mod tests {
             status: status.into(),
             ..NodeCondition::default()
         };
-        let conditions = Some(vec![
-            says("Ready", "True"),
-            says("DiskPressure", "True"),
-            says("Own", "True"),
-        ]);
+        let conditions = Some(vec![says("Ready", "True"), says("DiskPressure", "True"), says("Own", "True")]);
         let report = NodeReport {
-            status: NodeStatus {
-                conditions,
-                ..NodeStatus::default()
-            },
+            status: NodeStatus { conditions, ..NodeStatus::default() },
             ..NodeReport::default()
         };
-        let down = Readiness {
-            ready: false,
-            ..ready()
-        };
+        let down = Readiness { ready: false, ..ready() };
         let document = status_document(&template(old()), &report, &down, &[], Timestamp::UNIX_EPOCH);
         assert_eq!(condition(&document, "Ready")["status"], "False");
         assert_eq!(condition(&document, "DiskPressure")["status"], "True");
@@ -321,14 +256,8 @@ mod tests {
     #[test]
     fn features_are_declared_where_they_are_known() {
         let features = Some(vec!["Zeta".to_owned(), "Alpha".into(), "Zeta".into()]);
-        let status = NodeStatus {
-            declared_features: features,
-            ..NodeStatus::default()
-        };
-        let report = NodeReport {
-            status,
-            ..NodeReport::default()
-        };
+        let status = NodeStatus { declared_features: features, ..NodeStatus::default() };
+        let report = NodeReport { status, ..NodeReport::default() };
         let document = |host| status_document(&template(host), &report, &ready(), &[], Timestamp::UNIX_EPOCH);
         assert_eq!(document(old())["status"].get("declaredFeatures"), None);
         let new = document(HostVersion::new("v1.36.3", "36"));

@@ -9,10 +9,7 @@ pub struct PingThresholds {
 
 impl Default for PingThresholds {
     fn default() -> Self {
-        Self {
-            failures: 3,
-            successes: 2,
-        }
+        Self { failures: 3, successes: 2 }
     }
 }
 
@@ -27,11 +24,7 @@ pub struct Health {
 impl Health {
     /// Nothing is known yet; the first answer decides.
     pub const fn new(thresholds: PingThresholds) -> Self {
-        Self {
-            thresholds,
-            healthy: None,
-            contrary: 0,
-        }
+        Self { thresholds, healthy: None, contrary: 0 }
     }
 
     /// What we think now; none before the first answer.
@@ -48,11 +41,7 @@ impl Health {
             }
             Some(_) => {
                 self.contrary += 1;
-                let enough = if answered {
-                    self.thresholds.successes
-                } else {
-                    self.thresholds.failures
-                };
+                let enough = if answered { self.thresholds.successes } else { self.thresholds.failures };
                 self.contrary >= enough && self.change(answered)
             }
             None => self.change(answered),
@@ -73,10 +62,7 @@ mod tests {
     use super::*;
 
     fn heard(answers: &[bool]) -> Vec<Option<bool>> {
-        let mut health = Health::new(PingThresholds {
-            failures: 3,
-            successes: 2,
-        });
+        let mut health = Health::new(PingThresholds { failures: 3, successes: 2 });
         answers
             .iter()
             .map(|a| {
@@ -89,14 +75,8 @@ mod tests {
     #[test]
     fn it_takes_several_answers_in_a_row() {
         let (up, down) = (Some(true), Some(false));
-        assert_eq!(
-            heard(&[true, false, false, true, false, false, false]),
-            [up, up, up, up, up, up, down]
-        );
-        assert_eq!(
-            heard(&[false, true, false, true, true]),
-            [down, down, down, down, up]
-        );
+        assert_eq!(heard(&[true, false, false, true, false, false, false]), [up, up, up, up, up, up, down]);
+        assert_eq!(heard(&[false, true, false, true, true]), [down, down, down, down, up]);
     }
 
     proptest! {

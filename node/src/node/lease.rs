@@ -56,15 +56,7 @@ impl NodeLease {
     ) -> Self {
         let api = Api::namespaced(client, NAMESPACE);
         let holding = watch::Sender::new(Holding::Unknown);
-        Self {
-            api,
-            node,
-            identity,
-            owner,
-            holding,
-            renewed: None,
-            rival: None,
-        }
+        Self { api, node, identity, owner, holding, renewed: None, rival: None }
     }
 
     /// Whether the lease is ours, as it changes.
@@ -103,9 +95,7 @@ impl NodeLease {
     }
 
     fn say(&self, holding: Holding) {
-        let changed = self
-            .holding
-            .send_if_modified(|before| std::mem::replace(before, holding) != holding);
+        let changed = self.holding.send_if_modified(|before| std::mem::replace(before, holding) != holding);
         if changed && holding == Holding::Others {
             tracing::warn!(node = %self.node, "another process serves this node; waiting until it stops");
         }
@@ -124,9 +114,7 @@ impl NodeLease {
             lease.metadata.owner_references = Some(vec![owner]);
         }
         // The version that was read goes with it: of two processes that take a free lease, one is refused.
-        self.api
-            .replace(self.node.as_str(), &PostParams::default(), &lease)
-            .await?;
+        self.api.replace(self.node.as_str(), &PostParams::default(), &lease).await?;
         Ok(self.held())
     }
 
@@ -161,15 +149,10 @@ impl NodeLease {
 
     async fn release(&self) -> Result<(), kube::Error> {
         let mut lease = self.api.get(self.node.as_str()).await?;
-        if let Some(spec) = lease
-            .spec
-            .as_mut()
-            .filter(|s| s.holder_identity.as_ref() == Some(&self.identity))
+        if let Some(spec) = lease.spec.as_mut().filter(|s| s.holder_identity.as_ref() == Some(&self.identity))
         {
             spec.holder_identity = None;
-            self.api
-                .replace(self.node.as_str(), &PostParams::default(), &lease)
-                .await?;
+            self.api.replace(self.node.as_str(), &PostParams::default(), &lease).await?;
         }
         Ok(())
     }
@@ -189,10 +172,7 @@ impl NodeLease {
             owner_references: self.owner().map(|owner| vec![owner]),
             ..ObjectMeta::default()
         };
-        Lease {
-            metadata,
-            spec: Some(self.spec()),
-        }
+        Lease { metadata, spec: Some(self.spec()) }
     }
 
     fn owner(&self) -> Option<OwnerReference> {

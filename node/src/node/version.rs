@@ -12,10 +12,7 @@ impl HostVersion {
     pub fn new(git_version: &str, minor: &str) -> Self {
         let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
         let plain = git_version.split(['-', '+']).next().unwrap_or(git_version);
-        Self {
-            minor: digits.parse().unwrap_or(0),
-            text: plain.to_owned(),
-        }
+        Self { minor: digits.parse().unwrap_or(0), text: plain.to_owned() }
     }
 
     /// Whether the host understands `status.declaredFeatures`.
@@ -47,11 +44,7 @@ mod tests {
             ("v1.37.0+k3s1", "37", true),
             ("", "", false),
         ] {
-            assert_eq!(
-                HostVersion::new(git, minor).knows_declared_features(),
-                features,
-                "{git}"
-            );
+            assert_eq!(HostVersion::new(git, minor).knows_declared_features(), features, "{git}");
         }
         let version = HostVersion::new("v1.36.3-eks-1a2b", "36+").kubelet_version();
         assert!(version.starts_with("v1.36.3-federlet-"), "{version}");

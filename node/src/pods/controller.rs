@@ -35,10 +35,7 @@ impl Default for PodSettings {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         // The work is waiting for two API servers, so a core carries several workers.
-        Self {
-            workers: (cores * 8).clamp(8, 64),
-            full_resync: Duration::from_secs(600),
-        }
+        Self { workers: (cores * 8).clamp(8, 64), full_resync: Duration::from_secs(600) }
     }
 }
 
@@ -72,21 +69,8 @@ impl PodController {
     ) -> Self {
         let events = Events::new(client.clone(), &node);
         let (host, notes) = (Host::new(client), Notes::default());
-        let sync = PodSync {
-            node,
-            provider,
-            host,
-            view,
-            references,
-            events,
-            notes,
-            healthy,
-            metrics,
-        };
-        Self {
-            settings,
-            sync: Arc::new(sync),
-        }
+        let sync = PodSync { node, provider, host, view, references, events, notes, healthy, metrics };
+        Self { settings, sync: Arc::new(sync) }
     }
 
     /// Works until told to stop, then finishes the writes that are under way. Pods stay as they are.
@@ -101,12 +85,7 @@ impl PodController {
         resync.notify_one();
         tasks.spawn(notice_changes(sync.clone(), resync.clone(), stop.clone()));
         tasks.spawn(notice_recovery(sync.clone(), stop.clone()));
-        tasks.spawn(compare_everything(
-            sync.clone(),
-            resync,
-            settings.full_resync,
-            stop.clone(),
-        ));
+        tasks.spawn(compare_everything(sync.clone(), resync, settings.full_resync, stop.clone()));
         let work = tokio::spawn(work(sync.clone(), settings.workers, tasks.clone()));
         stop.cancelled().await;
         sync.view.queue().close();
@@ -120,9 +99,7 @@ impl PodController {
 
 impl fmt::Debug for PodController {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PodController")
-            .field("node", &self.sync.node)
-            .finish_non_exhaustive()
+        f.debug_struct("PodController").field("node", &self.sync.node).finish_non_exhaustive()
     }
 }
 
@@ -179,10 +156,7 @@ async fn notice_recovery(sync: Arc<PodSync>, stop: CancellationToken) {
         }
         if *healthy.borrow_and_update() {
             sync.view.queue().hurry();
-            sync.view
-                .keys()
-                .iter()
-                .for_each(|key| sync.view.queue().add_gently(key));
+            sync.view.keys().iter().for_each(|key| sync.view.queue().add_gently(key));
         }
     }
 }

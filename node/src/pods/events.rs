@@ -26,10 +26,7 @@ pub struct Events {
 impl Events {
     /// Events that a node reports. They are written one by one in the background, until the last clone of this is gone.
     pub fn new(client: Client, node: &NodeName) -> Self {
-        let reporter = Reporter {
-            controller: "federlet".into(),
-            instance: Some(node.to_string()),
-        };
+        let reporter = Reporter { controller: "federlet".into(), instance: Some(node.to_string()) };
         let recorder = Recorder::new(client, reporter);
         let (sender, mut events) = mpsc::channel(WAITING);
         tokio::spawn(async move {
@@ -56,13 +53,7 @@ impl Events {
             ..ObjectReference::default()
         };
         let note = Some(shorten(note, NOTE_LIMIT).to_owned());
-        let event = Event {
-            type_,
-            reason: reason.into(),
-            note,
-            action: action.into(),
-            secondary: None,
-        };
+        let event = Event { type_, reason: reason.into(), note, action: action.into(), secondary: None };
         let _ = self.sender.try_send((event, about));
     }
 }
@@ -75,10 +66,7 @@ impl fmt::Debug for Events {
 
 /// The beginning of a text, cut between characters.
 pub(crate) fn shorten(text: &str, limit: usize) -> &str {
-    let end = (0..=limit.min(text.len()))
-        .rev()
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or(0);
+    let end = (0..=limit.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     &text[..end]
 }
 

@@ -38,9 +38,7 @@ pub(crate) struct HostError {
 
 impl From<kube::Error> for HostError {
     fn from(source: kube::Error) -> Self {
-        Self {
-            source: Box::new(source),
-        }
+        Self { source: Box::new(source) }
     }
 }
 
@@ -61,11 +59,7 @@ impl Host {
     }
 
     fn pods(&self, namespace: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(
-            self.client.clone(),
-            namespace,
-            &ApiResource::erase::<TypedPod>(&()),
-        )
+        Api::namespaced_with(self.client.clone(), namespace, &ApiResource::erase::<TypedPod>(&()))
     }
 
     /// The pod as the API server has it this moment, not as a cache does.
@@ -77,27 +71,17 @@ impl Host {
     /// Writes a status. The patch names the UID, so it cannot land on another pod.
     pub(crate) async fn patch_status(&self, key: &PodKey, patch: &Value) -> Result<Written, HostError> {
         let params = PatchParams::default();
-        let answer = self
-            .pods(key.namespace())
-            .patch_status(key.name(), &params, &Patch::Strategic(patch))
-            .await;
+        let answer =
+            self.pods(key.namespace()).patch_status(key.name(), &params, &Patch::Strategic(patch)).await;
         written(answer.map(whole))
     }
 
     /// Asks for the end of a pod, or takes its object away when the grace is zero.
     pub(crate) async fn delete(&self, id: &PodId, grace: Duration) -> Result<Written, HostError> {
-        let only_this = Preconditions {
-            uid: Some(id.uid().to_owned()),
-            resource_version: None,
-        };
+        let only_this = Preconditions { uid: Some(id.uid().to_owned()), resource_version: None };
         let seconds = u32::try_from(grace.as_secs()).unwrap_or(u32::MAX);
-        let params = DeleteParams::default()
-            .grace_period(seconds)
-            .preconditions(only_this);
-        let answer = self
-            .pods(id.key().namespace())
-            .delete(id.key().name(), &params)
-            .await;
+        let params = DeleteParams::default().grace_period(seconds).preconditions(only_this);
+        let answer = self.pods(id.key().namespace()).delete(id.key().name(), &params).await;
         written(answer.map(|outcome| outcome.left().and_then(whole)))
     }
 }

@@ -52,11 +52,7 @@ impl Notes {
     /// What is known about exactly this pod.
     pub(crate) fn of(&self, pod: &Pod) -> Note {
         let notes = self.0.lock();
-        notes
-            .get(pod.key())
-            .filter(|note| *note.uid == *pod.uid())
-            .cloned()
-            .unwrap_or_default()
+        notes.get(pod.key()).filter(|note| *note.uid == *pod.uid()).cloned().unwrap_or_default()
     }
 
     /// Changes what is known about this pod; what was known about an earlier one of the same name is forgotten.
@@ -64,10 +60,7 @@ impl Notes {
         let mut notes = self.0.lock();
         let note = notes.entry(pod.key().clone()).or_default();
         if *note.uid != *pod.uid() {
-            *note = Note {
-                uid: pod.uid().into(),
-                ..Note::default()
-            };
+            *note = Note { uid: pod.uid().into(), ..Note::default() };
         }
         change(note);
     }

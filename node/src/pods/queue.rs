@@ -61,20 +61,12 @@ pub(crate) enum Outcome {
     /// Look again after a while; nothing failed.
     After(Duration),
     /// It failed: look again after a pause that grows.
-    Retry {
-        backoff: Backoff,
-        asked: Option<Duration>,
-    },
+    Retry { backoff: Backoff, asked: Option<Duration> },
 }
 
 impl WorkQueue {
     pub(crate) fn new(node: NodeName, metrics: Arc<Metrics>) -> Self {
-        Self {
-            node,
-            state: Mutex::default(),
-            wake: Notify::new(),
-            metrics,
-        }
+        Self { node, state: Mutex::default(), wake: Notify::new(), metrics }
     }
 
     /// Something about this pod changed: look at it now, also if it is in a pause.
@@ -90,18 +82,10 @@ impl WorkQueue {
     fn put(&self, key: &PodKey, urgency: Urgency) {
         let mut state = self.state.lock();
         let state = &mut *state;
-        let waiting = Place::Waiting {
-            since: Instant::now(),
-        };
+        let waiting = Place::Waiting { since: Instant::now() };
         match state.entries.get_mut(key) {
             None => {
-                state.entries.insert(
-                    key.clone(),
-                    Entry {
-                        place: waiting,
-                        failures: 0,
-                    },
-                );
+                state.entries.insert(key.clone(), Entry { place: waiting, failures: 0 });
                 state.waiting.push_back(key.clone());
             }
             Some(entry) => match &mut entry.place {
@@ -126,13 +110,7 @@ impl WorkQueue {
 
     /// Ends every pause: whatever was wrong is over.
     pub(crate) fn hurry(&self) {
-        let paused: Vec<PodKey> = self
-            .state
-            .lock()
-            .delayed
-            .iter()
-            .map(|(_, key)| key.clone())
-            .collect();
+        let paused: Vec<PodKey> = self.state.lock().delayed.iter().map(|(_, key)| key.clone()).collect();
         for key in &paused {
             self.add(key);
         }
@@ -162,12 +140,7 @@ impl WorkQueue {
                     }
                     self.metrics.queue_depth(&self.node, state.waiting.len());
                     self.metrics.queue_wait(&self.node, since.elapsed());
-                    return Some(Taken {
-                        queue: self.clone(),
-                        key,
-                        failures,
-                        finished: false,
-                    });
+                    return Some(Taken { queue: self.clone(), key, failures, finished: false });
                 }
                 state.delayed.first().map(|(at, _)| *at)
             };
@@ -281,13 +254,7 @@ impl Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         if !self.finished {
-            self.queue.finish(
-                &self.key,
-                Outcome::Retry {
-                    backoff: Backoff::default(),
-                    asked: None,
-                },
-            );
+            self.queue.finish(&self.key, Outcome::Retry { backoff: Backoff::default(), asked: None });
         }
     }
 }

@@ -80,11 +80,7 @@ impl std::hash::Hash for Waiter {
 impl References {
     /// Shared by all nodes of a process, or of one identity on the host.
     pub fn new(client: Client) -> Arc<Self> {
-        Arc::new(Self {
-            client,
-            seen: Mutex::default(),
-            missing: Mutex::default(),
-        })
+        Arc::new(Self { client, seen: Mutex::default(), missing: Mutex::default() })
     }
 
     /// Those of a pod's references that do not exist.
@@ -96,11 +92,7 @@ impl References {
         let mut missing = Vec::new();
         for reference in references {
             let namespace = pod.key().namespace().to_owned();
-            let name = Name {
-                kind: reference.kind,
-                namespace,
-                name: reference.name.clone(),
-            };
+            let name = Name { kind: reference.kind, namespace, name: reference.name.clone() };
             if !self.exists(&name).await? {
                 missing.push(reference);
             }
@@ -116,8 +108,7 @@ impl References {
             let mut all = self.seen.lock();
             if all.len() > 10_000 {
                 all.retain(|_, seen| {
-                    seen.try_lock()
-                        .is_ok_and(|at| at.is_some_and(|at| at.elapsed() < BELIEVED))
+                    seen.try_lock().is_ok_and(|at| at.is_some_and(|at| at.elapsed() < BELIEVED))
                 });
             }
             all.entry(name.clone()).or_default().clone()
@@ -137,15 +128,8 @@ impl References {
     /// Puts the pod back into the queue when the object appears.
     pub(crate) fn wait_for(self: &Arc<Self>, pod: &Pod, reference: &Reference, queue: &Arc<WorkQueue>) {
         let namespace = pod.key().namespace().to_owned();
-        let name = Name {
-            kind: reference.kind,
-            namespace,
-            name: reference.name.clone(),
-        };
-        let waiter = Waiter {
-            key: pod.key().clone(),
-            queue: Arc::downgrade(queue),
-        };
+        let name = Name { kind: reference.kind, namespace, name: reference.name.clone() };
+        let waiter = Waiter { key: pod.key().clone(), queue: Arc::downgrade(queue) };
         let mut missing = self.missing.lock();
         if let Some(known) = missing.get_mut(&name) {
             known.waiting.insert(waiter);
@@ -153,22 +137,13 @@ impl References {
             let (this, watched) = (Arc::downgrade(self), name.clone());
             let watch = tokio::spawn(async move { Self::watch(this, watched).await });
             let watch = AbortOnDropHandle::new(watch);
-            missing.insert(
-                name,
-                Missing {
-                    waiting: HashSet::from([waiter]),
-                    _watch: watch,
-                },
-            );
+            missing.insert(name, Missing { waiting: HashSet::from([waiter]), _watch: watch });
         }
     }
 
     /// The pod waits for nothing any more. Objects that nobody waits for are not watched.
     pub(crate) fn stop_waiting(&self, key: &PodKey, queue: &Arc<WorkQueue>) {
-        let waiter = Waiter {
-            key: key.clone(),
-            queue: Arc::downgrade(queue),
-        };
+        let waiter = Waiter { key: key.clone(), queue: Arc::downgrade(queue) };
         self.missing.lock().retain(|_, missing| {
             missing.waiting.remove(&waiter);
             !missing.waiting.is_empty()
@@ -185,10 +160,7 @@ impl References {
         }
         let Some(this) = this.upgrade() else { return };
         let appeared = this.missing.lock().remove(&name);
-        for waiter in appeared
-            .into_iter()
-            .flat_map(|mut missing| std::mem::take(&mut missing.waiting))
-        {
+        for waiter in appeared.into_iter().flat_map(|mut missing| std::mem::take(&mut missing.waiting)) {
             if let Some(queue) = waiter.queue.upgrade() {
                 queue.add(&waiter.key);
             }
@@ -229,8 +201,6 @@ where
 
 impl fmt::Debug for References {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("References")
-            .field("missing", &self.missing.lock().len())
-            .finish_non_exhaustive()
+        f.debug_struct("References").field("missing", &self.missing.lock().len()).finish_non_exhaustive()
     }
 }

@@ -46,17 +46,10 @@ impl PodSync {
         if host.uid() != stale.uid() {
             return Ok(Reported::Yes);
         }
-        let Ok(reported) = self
-            .call("get_status", self.provider.get_pod_status(host.key()))
-            .await
-        else {
+        let Ok(reported) = self.call("get_status", self.provider.get_pod_status(host.key())).await else {
             return Ok(Reported::Again);
         };
-        let observed = self
-            .notes
-            .of(&host)
-            .accepted
-            .and_then(|(_, generation)| generation);
+        let observed = self.notes.of(&host).accepted.and_then(|(_, generation)| generation);
         match status_patch(&host, &reported, observed) {
             Some(patch) => self.write(&host, &patch, digest(&reported)).await,
             None => Ok(Reported::Yes),
@@ -70,8 +63,7 @@ impl PodSync {
         reason: &str,
         message: &str,
     ) -> Result<Reported, HostError> {
-        self.report_own(host, &end_status(host, reason, message, jiff::Timestamp::now()))
-            .await
+        self.report_own(host, &end_status(host, reason, message, jiff::Timestamp::now())).await
     }
 
     /// Says why the pod does not start.
@@ -81,8 +73,7 @@ impl PodSync {
         reason: &str,
         message: &str,
     ) -> Result<Reported, HostError> {
-        self.report_own(host, &waiting_status(host, reason, message))
-            .await
+        self.report_own(host, &waiting_status(host, reason, message)).await
     }
 
     async fn report_own(&self, host: &Pod, status: &Value) -> Result<Reported, HostError> {
@@ -97,8 +88,7 @@ impl PodSync {
         Ok(match self.timed("status", write).await? {
             Written::Now(now) => {
                 let left = digest(now.status());
-                self.notes
-                    .change(host, |note| note.written = Some((saying, left)));
+                self.notes.change(host, |note| note.written = Some((saying, left)));
                 Reported::Yes
             }
             Written::Gone => Reported::Yes,

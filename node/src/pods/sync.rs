@@ -67,10 +67,7 @@ impl PodSync {
             Ok(outcome) => outcome,
             Err(Trouble::Host(error)) => {
                 tracing::warn!(pod = %key, %error, "will try again");
-                Outcome::Retry {
-                    backoff: Backoff::default(),
-                    asked: error.retry_after(),
-                }
+                Outcome::Retry { backoff: Backoff::default(), asked: error.retry_after() }
             }
             Err(Trouble::Provider(error)) => {
                 self.provider_trouble(key, host.as_ref(), &error, failures).await
@@ -145,12 +142,7 @@ impl PodSync {
         let mut grace = grace;
         if confirm {
             // The decision rests on a pod's absence from a cache. The API server itself must say so too.
-            if self
-                .host
-                .get(id.key())
-                .await?
-                .is_some_and(|pod| pod.uid() == id.uid())
-            {
+            if self.host.get(id.key()).await?.is_some_and(|pod| pod.uid() == id.uid()) {
                 tracing::info!(pod = %id.key(), "the host still has it, though the watch did not say so");
                 return Ok(Outcome::After(Duration::from_secs(1)));
             }
@@ -171,19 +163,12 @@ impl PodSync {
         }
         if say_how_it_ended {
             // Also when the host refuses it: the pod must not stay for ever because of how it ended.
-            self.report_end(host, "Terminated", "ended with its pod's deletion")
-                .await?;
+            self.report_end(host, "Terminated", "ended with its pod's deletion").await?;
         }
-        match self
-            .timed("remove", self.host.delete(host.id(), Duration::ZERO))
-            .await?
-        {
+        match self.timed("remove", self.host.delete(host.id(), Duration::ZERO)).await? {
             Written::Refused(message) => {
                 tracing::warn!(pod = %host.key(), message, "the host refuses to remove the pod");
-                Ok(Outcome::Retry {
-                    backoff: Backoff::SLOW,
-                    asked: None,
-                })
+                Ok(Outcome::Retry { backoff: Backoff::SLOW, asked: None })
             }
             Written::Now(_) | Written::Gone | Written::Conflict => {
                 self.notes.change(host, Note::removed_now);
@@ -194,15 +179,11 @@ impl PodSync {
 
     async fn evict(&self, host: &Pod, grace: Duration) -> Result<Outcome, Trouble> {
         let note = "the provider is ending this pod, so it ends here as well";
-        self.events
-            .tell(EventType::Normal, host, "Evicting", "EvictedByProvider", note);
+        self.events.tell(EventType::Normal, host, "Evicting", "EvictedByProvider", note);
         // Zero would take the object away before the provider is done with the pod.
         let grace = grace.max(Duration::from_secs(1));
         match self.timed("evict", self.host.delete(host.id(), grace)).await? {
-            Written::Refused(_) => Ok(Outcome::Retry {
-                backoff: Backoff::SLOW,
-                asked: None,
-            }),
+            Written::Refused(_) => Ok(Outcome::Retry { backoff: Backoff::SLOW, asked: None }),
             Written::Now(_) | Written::Gone | Written::Conflict => Ok(Outcome::After(grace + LOOK_AGAIN)),
         }
     }
@@ -213,10 +194,9 @@ impl PodSync {
         self.events.warn(host, "Reporting", "PodLost", message);
         match self.report_end(host, "PodLost", message).await? {
             Reported::Yes => Ok(Outcome::Done),
-            Reported::Again | Reported::Refused => Ok(Outcome::Retry {
-                backoff: Backoff::default(),
-                asked: None,
-            }),
+            Reported::Again | Reported::Refused => {
+                Ok(Outcome::Retry { backoff: Backoff::default(), asked: None })
+            }
         }
     }
 
@@ -235,14 +215,8 @@ impl PodSync {
         }
         Ok(match self.report(host, held.status()).await? {
             Reported::Yes => Outcome::Done,
-            Reported::Again => Outcome::Retry {
-                backoff: Backoff::default(),
-                asked: None,
-            },
-            Reported::Refused => Outcome::Retry {
-                backoff: Backoff::SLOW,
-                asked: None,
-            },
+            Reported::Again => Outcome::Retry { backoff: Backoff::default(), asked: None },
+            Reported::Refused => Outcome::Retry { backoff: Backoff::SLOW, asked: None },
         })
     }
 
@@ -256,17 +230,13 @@ impl PodSync {
         let missing = references.missing(host, &named).await?;
         let mut reasons: Vec<&str> = missing.iter().map(|r| r.missing_reason()).collect();
         reasons.sort_unstable();
-        let names: Vec<String> = missing
-            .iter()
-            .map(|r| format!("{} {:?}", r.kind, r.name))
-            .collect();
+        let names: Vec<String> = missing.iter().map(|r| format!("{} {:?}", r.kind, r.name)).collect();
         let told = Some(decide::digest(&Value::from(names.clone())));
         let news = !missing.is_empty() && self.notes.of(host).told != told;
         if news {
             for reference in &missing {
                 let note = format!("{} {:?} not found", reference.kind, reference.name);
-                self.events
-                    .warn(host, "Starting", reference.missing_reason(), &note);
+                self.events.warn(host, "Starting", reference.missing_reason(), &note);
             }
             self.notes.change(host, |note| note.told = told);
         }
@@ -278,8 +248,7 @@ impl PodSync {
         }
         if news {
             let message = format!("{} {:?} not found", mandatory.kind, mandatory.name);
-            self.report_waiting(host, mandatory.missing_reason(), &message)
-                .await?;
+            self.report_waiting(host, mandatory.missing_reason(), &message).await?;
         }
         Ok(Some(Outcome::After(Backoff::spread(Duration::from_secs(60)))))
     }
@@ -316,12 +285,7 @@ impl PodSync {
         if !host.was_started() && self.report_waiting(host, reason, message).await.is_err() {
             return;
         }
-        self.events.warn(
-            host,
-            "Syncing",
-            reason,
-            &format!("{message}, retrying in {pause:?}"),
-        );
+        self.events.warn(host, "Syncing", reason, &format!("{message}, retrying in {pause:?}"));
         self.notes.change(host, |note| note.told = told);
     }
 
@@ -340,16 +304,11 @@ impl PodSync {
         call: impl Future<Output = Result<T, ProviderError>>,
     ) -> Result<T, ProviderError> {
         let begun = Instant::now();
-        let answer = tokio::time::timeout(CALL_TIMEOUT, call)
-            .await
-            .unwrap_or_else(|_| {
-                Err(ProviderError::unavailable(format!(
-                    "{operation} took longer than {CALL_TIMEOUT:?}"
-                )))
-            });
+        let answer = tokio::time::timeout(CALL_TIMEOUT, call).await.unwrap_or_else(|_| {
+            Err(ProviderError::unavailable(format!("{operation} took longer than {CALL_TIMEOUT:?}")))
+        });
         let result = answer.as_ref().map_or_else(ProviderError::category, |_| "ok");
-        self.metrics
-            .operation(&self.node, operation, result, begun.elapsed());
+        self.metrics.operation(&self.node, operation, result, begun.elapsed());
         answer
     }
 
@@ -362,8 +321,7 @@ impl PodSync {
         let begun = Instant::now();
         let answer = write.await;
         let result = if answer.is_ok() { "ok" } else { "unavailable" };
-        self.metrics
-            .operation(&self.node, operation, result, begun.elapsed());
+        self.metrics.operation(&self.node, operation, result, begun.elapsed());
         answer
     }
 }

@@ -54,13 +54,7 @@ pub struct HostPods {
 impl HostPods {
     /// A view of the pods of all namespaces, or of one.
     pub fn new(scope: Scope, namespace: Option<String>, metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self {
-            scope,
-            namespace,
-            nodes: RwLock::default(),
-            joined: Notify::new(),
-            metrics,
-        })
+        Arc::new(Self { scope, namespace, nodes: RwLock::default(), joined: Notify::new(), metrics })
     }
 
     /// Begins to keep the pods of a node. Those it has already come with the next list, which is asked for at once.
@@ -81,9 +75,7 @@ impl HostPods {
     /// The pod of this name, and its node.
     pub fn find(&self, key: &PodKey) -> Option<(NodeName, Pod)> {
         let nodes = self.nodes.read();
-        nodes
-            .iter()
-            .find_map(|(name, pods)| Some((name.clone(), pods.get(key)?)))
+        nodes.iter().find_map(|(name, pods)| Some((name.clone(), pods.get(key)?)))
     }
 
     /// Every pod of a node.
@@ -130,10 +122,7 @@ impl HostPods {
         match event {
             watcher::Event::Init => {
                 listed.clear();
-                self.nodes
-                    .read()
-                    .values()
-                    .for_each(|node| node.listing.store(true, Ordering::Relaxed));
+                self.nodes.read().values().for_each(|node| node.listing.store(true, Ordering::Relaxed));
             }
             watcher::Event::InitApply(pod) => {
                 if let Some((node, pod)) = self.ours(pod) {
@@ -143,12 +132,7 @@ impl HostPods {
             }
             watcher::Event::InitDone => {
                 // The list says nothing about a node that joined while it was read.
-                for node in self
-                    .nodes
-                    .read()
-                    .values()
-                    .filter(|node| node.listing.load(Ordering::Relaxed))
-                {
+                for node in self.nodes.read().values().filter(|node| node.listing.load(Ordering::Relaxed)) {
                     node.keep_only(listed);
                 }
                 listed.clear();
@@ -177,9 +161,7 @@ impl HostPods {
 
 impl fmt::Debug for HostPods {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostPods")
-            .field("scope", &self.scope)
-            .finish_non_exhaustive()
+        f.debug_struct("HostPods").field("scope", &self.scope).finish_non_exhaustive()
     }
 }
 
@@ -200,15 +182,7 @@ impl NodePods {
         let queue = Arc::new(WorkQueue::new(node.clone(), metrics.clone()));
         let (pods, departed) = (RwLock::default(), Mutex::default());
         let (listing, complete) = (AtomicBool::new(false), watch::Sender::new(false));
-        Self {
-            node,
-            pods,
-            departed,
-            listing,
-            complete,
-            queue,
-            metrics,
-        }
+        Self { node, pods, departed, listing, complete, queue, metrics }
     }
 
     /// The pod of this name on this node.
@@ -240,13 +214,9 @@ impl NodePods {
     /// The grace period with which a pod left the host while its containers ran, said once.
     pub(crate) fn departed(&self, key: &PodKey, uid: &str) -> Option<Duration> {
         let mut departed = self.departed.lock();
-        departed
-            .get(key)
-            .filter(|(of, _)| **of == *uid)
-            .map(|(_, grace)| *grace)
-            .inspect(|_| {
-                departed.remove(key);
-            })
+        departed.get(key).filter(|(of, _)| **of == *uid).map(|(_, grace)| *grace).inspect(|_| {
+            departed.remove(key);
+        })
     }
 
     pub(crate) fn forget_departed(&self, key: &PodKey) {
@@ -271,9 +241,7 @@ impl NodePods {
 
     fn delete(&self, pod: &Pod) {
         if let Some(deletion) = pod.deletion() {
-            self.departed
-                .lock()
-                .insert(pod.key().clone(), (pod.uid().into(), deletion.grace));
+            self.departed.lock().insert(pod.key().clone(), (pod.uid().into(), deletion.grace));
         }
         self.drop_pod(pod.key());
     }
@@ -303,9 +271,7 @@ impl NodePods {
 
 impl fmt::Debug for NodePods {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodePods")
-            .field("node", &self.node)
-            .finish_non_exhaustive()
+        f.debug_struct("NodePods").field("node", &self.node).finish_non_exhaustive()
     }
 }
 
@@ -330,10 +296,7 @@ impl<'de> Deserialize<'de> for Watched {
             resource_version: text("resourceVersion"),
             ..ObjectMeta::default()
         };
-        Ok(Self {
-            metadata,
-            pod: Pod::try_from(json).map_err(D::Error::custom)?,
-        })
+        Ok(Self { metadata, pod: Pod::try_from(json).map_err(D::Error::custom)? })
     }
 }
 

@@ -28,11 +28,7 @@ fn every_path_of_the_kubelet_that_we_answer() {
     ];
     for (path, route) in plain {
         assert_eq!(get(path, ""), Ok(route), "{path}");
-        assert_eq!(
-            Route::parse(&Method::POST, path, None),
-            Err(RouteError::Method),
-            "{path}"
-        );
+        assert_eq!(Route::parse(&Method::POST, path, None), Err(RouteError::Method), "{path}");
     }
 }
 
@@ -82,17 +78,10 @@ fn every_option_of_logs() {
     };
     assert_eq!(all, expected);
     assert_eq!(logs("follow=false&previous=0"), Ok(LogOptions::default()));
-    assert_eq!(
-        logs("tailLines=0").unwrap().tail_lines,
-        Some(0),
-        "none is not the same as zero"
-    );
+    assert_eq!(logs("tailLines=0").unwrap().tail_lines, Some(0), "none is not the same as zero");
     assert_eq!(logs("tailLines=all").unwrap().tail_lines, None);
     assert_eq!(logs("stream=Stderr").unwrap().source, LogSource::Stderr);
-    let time = logs("sinceTime=2026-01-31T12:00:00%2B08:00")
-        .unwrap()
-        .since_time
-        .unwrap();
+    let time = logs("sinceTime=2026-01-31T12:00:00%2B08:00").unwrap().since_time.unwrap();
     assert_eq!(time.to_string(), "2026-01-31T04:00:00Z");
 }
 
@@ -118,29 +107,19 @@ fn options_that_make_no_sense_are_bad_requests() {
 fn exec_keeps_every_word() {
     let query = "command=sh&command=-c&command=echo+%22a%26b%22&input=1&output=1&error=1&tty=1";
     for method in [Method::GET, Method::POST] {
-        let Ok(Route::Upgrade {
-            kind,
-            pod,
-            container,
-            streams,
-        }) = Route::parse(&method, "/exec/ns/pod/c", Some(query))
+        let Ok(Route::Upgrade { kind, pod, container, streams }) =
+            Route::parse(&method, "/exec/ns/pod/c", Some(query))
         else {
             panic!("{method}")
         };
-        assert_eq!(
-            (kind, container.as_deref(), pod.uid),
-            (UpgradeKind::Exec, Some("c"), None)
-        );
+        assert_eq!((kind, container.as_deref(), pod.uid), (UpgradeKind::Exec, Some("c"), None));
         assert_eq!(streams.command, ["sh", "-c", "echo \"a&b\""]);
         assert!(
             streams.stdin && streams.stdout && streams.tty && !streams.stderr,
             "a terminal has one output"
         );
     }
-    assert_eq!(
-        Route::parse(&Method::PUT, "/exec/ns/pod/c", Some(query)),
-        Err(RouteError::Method)
-    );
+    assert_eq!(Route::parse(&Method::PUT, "/exec/ns/pod/c", Some(query)), Err(RouteError::Method));
 }
 
 #[test]
@@ -153,9 +132,7 @@ fn upgrades_may_name_a_uid() {
         ("/portForward/ns/pod/u", Some("u")),
     ] {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        let Ok(Route::Upgrade { pod, .. }) = get(path, query) else {
-            panic!("{path}")
-        };
+        let Ok(Route::Upgrade { pod, .. }) = get(path, query) else { panic!("{path}") };
         assert_eq!(pod.uid.as_deref(), uid, "{path}");
     }
 }
@@ -170,10 +147,7 @@ fn upgrades_that_ask_for_nothing_are_bad_requests() {
         ("/portForward/ns/pod", "port=65536"),
         ("/portForward/ns/pod", "port=http"),
     ] {
-        assert!(
-            matches!(get(path, query), Err(RouteError::Invalid(_))),
-            "{path}?{query}"
-        );
+        assert!(matches!(get(path, query), Err(RouteError::Invalid(_))), "{path}?{query}");
     }
     let Ok(Route::Upgrade { streams, .. }) = get("/portForward/ns/pod", "port=80,443&port=8080") else {
         panic!()

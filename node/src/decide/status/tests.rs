@@ -1,7 +1,4 @@
-#![allow(
-    clippy::needless_pass_by_value,
-    reason = "JSON literals read better without a reference"
-)]
+#![allow(clippy::needless_pass_by_value, reason = "JSON literals read better without a reference")]
 
 use proptest::prelude::*;
 
@@ -13,9 +10,7 @@ fn host(status: Value) -> Pod {
 
 fn host_with(metadata: Value, spec: Value, status: Value) -> Pod {
     let mut meta = json!({"namespace": "n", "name": "p", "uid": "u"});
-    meta.as_object_mut()
-        .unwrap()
-        .extend(metadata.as_object().unwrap().clone());
+    meta.as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
     Pod::try_from(json!({"metadata": meta, "spec": spec, "status": status})).unwrap()
 }
 
@@ -35,10 +30,7 @@ fn nothing_changed_nothing_written() {
     // The other cluster classes, times and places its pod by itself.
     reported["qosClass"] = json!("Guaranteed");
     reported["conditions"][0]["lastTransitionTime"] = json!("2026-02-02T00:00:00Z");
-    reported["conditions"]
-        .as_array_mut()
-        .unwrap()
-        .push(json!({"type": "PodScheduled", "status": "False"}));
+    reported["conditions"].as_array_mut().unwrap().push(json!({"type": "PodScheduled", "status": "False"}));
     assert_eq!(status_patch(&host(status), &reported, Some(3)), None);
 }
 
@@ -58,20 +50,14 @@ fn what_is_empty_is_the_same_as_what_is_not_there() {
 #[test]
 fn a_provider_that_says_nothing_yet_changes_nothing() {
     for silence in [json!(null), json!({}), json!("x")] {
-        assert_eq!(
-            status_patch(&host(json!({"phase": "Pending"})), &silence, None),
-            None
-        );
+        assert_eq!(status_patch(&host(json!({"phase": "Pending"})), &silence, None), None);
     }
 }
 
 #[test]
 fn the_patch_names_the_uid() {
     let patch = status_patch(&host(json!({})), &json!({"phase": "Running"}), None).unwrap();
-    assert_eq!(
-        patch,
-        json!({"metadata": {"uid": "u"}, "status": {"phase": "Running"}})
-    );
+    assert_eq!(patch, json!({"metadata": {"uid": "u"}, "status": {"phase": "Running"}}));
 }
 
 #[test]
@@ -86,10 +72,7 @@ fn other_writers_keep_their_fields_and_conditions() {
                        {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
     });
     let ready = json!({"type": "Ready", "status": "True", "lastProbeTime": null, "lastTransitionTime": "2026-01-01T00:00:00Z"});
-    assert_eq!(
-        patch(&host, &reported),
-        json!({"phase": "Running", "conditions": [ready]})
-    );
+    assert_eq!(patch(&host, &reported), json!({"phase": "Running", "conditions": [ready]}));
 }
 
 #[test]
@@ -107,19 +90,13 @@ fn what_a_kubelet_takes_back_goes() {
 fn addresses_are_replaced_not_merged() {
     let host = host(json!({"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}));
     let expected = json!({"podIP": "10.0.0.2", "podIPs": [{"ip": "10.0.0.2"}, {"$patch": "replace"}]});
-    assert_eq!(
-        patch(&host, &json!({"phase": "Running", "podIP": "10.0.0.2"})),
-        expected
-    );
+    assert_eq!(patch(&host, &json!({"phase": "Running", "podIP": "10.0.0.2"})), expected);
 }
 
 #[test]
 fn a_final_phase_stays() {
     let host = host(json!({"phase": "Succeeded"}));
-    assert_eq!(
-        status_patch(&host, &json!({"phase": "Running", "podIP": "10.0.0.2"}), None),
-        None
-    );
+    assert_eq!(status_patch(&host, &json!({"phase": "Running", "podIP": "10.0.0.2"}), None), None);
     assert_eq!(status_patch(&host, &json!({"phase": "Failed"}), None), None);
 }
 
@@ -139,10 +116,7 @@ fn restart_counts_never_fall() {
     let counted =
         |n: u64| json!({"phase": "Running", "containerStatuses": [{"name": "app", "restartCount": n}]});
     assert_eq!(status_patch(&host, &counted(1), None), None);
-    assert_eq!(
-        patch(&host, &counted(5))["containerStatuses"][0]["restartCount"],
-        5
-    );
+    assert_eq!(patch(&host, &counted(5))["containerStatuses"][0]["restartCount"], 5);
 }
 
 #[test]
@@ -151,10 +125,7 @@ fn a_readiness_gate_holds_until_the_host_opens_it() {
     let reported = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
     let closed = host_with(json!({}), spec.clone(), json!({"phase": "Running"}));
     let held = &patch(&closed, &reported)["conditions"][0];
-    assert_eq!(
-        (&held["status"], &held["reason"]),
-        (&json!("False"), &json!("ReadinessGatesNotReady"))
-    );
+    assert_eq!((&held["status"], &held["reason"]), (&json!("False"), &json!("ReadinessGatesNotReady")));
     let gate = json!({"type": "lb.example/attached", "status": "True"});
     let open = host_with(json!({}), spec, json!({"phase": "Running", "conditions": [gate]}));
     assert_eq!(patch(&open, &reported)["conditions"][0]["status"], "True");
@@ -168,19 +139,13 @@ fn generations_are_the_hosts_or_none() {
     let old = host_with(json!({}), spec.clone(), json!({}));
     let status = status_patch(&old, &reported, Some(1)).unwrap()["status"].clone();
     assert_eq!(
-        (
-            status.get("observedGeneration"),
-            status["conditions"][0].get("observedGeneration")
-        ),
+        (status.get("observedGeneration"), status["conditions"][0].get("observedGeneration")),
         (None, None)
     );
     let new = host_with(json!({"generation": 2}), spec, json!({}));
     let status = status_patch(&new, &reported, Some(1)).unwrap()["status"].clone();
     assert_eq!(
-        (
-            &status["observedGeneration"],
-            &status["conditions"][0]["observedGeneration"]
-        ),
+        (&status["observedGeneration"], &status["conditions"][0]["observedGeneration"]),
         (&json!(1), &json!(1))
     );
 }
@@ -192,11 +157,7 @@ fn apply(host: &Pod, patch: &Value) -> Pod {
         match (field.as_str(), value) {
             (_, Value::Null) => drop(status.remove(field)),
             ("conditions", Value::Array(changes)) => {
-                let list = status
-                    .entry("conditions")
-                    .or_insert_with(|| json!([]))
-                    .as_array_mut()
-                    .unwrap();
+                let list = status.entry("conditions").or_insert_with(|| json!([])).as_array_mut().unwrap();
                 for change in changes {
                     let at = list.iter().position(|c| c["type"] == change["type"]);
                     match (at, change.get("$patch").is_some()) {
@@ -216,11 +177,7 @@ fn apply(host: &Pod, patch: &Value) -> Pod {
                 }
             }
             ("podIPs" | "hostIPs", Value::Array(list)) => {
-                let whole: Vec<_> = list
-                    .iter()
-                    .filter(|e| e.get("$patch").is_none())
-                    .cloned()
-                    .collect();
+                let whole: Vec<_> = list.iter().filter(|e| e.get("$patch").is_none()).cloned().collect();
                 status.insert(field.clone(), whole.into());
             }
             _ => drop(status.insert(field.clone(), value.clone())),

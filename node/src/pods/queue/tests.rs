@@ -3,10 +3,7 @@ use tokio::time::timeout;
 use super::*;
 
 const RETRY: Outcome = Outcome::Retry {
-    backoff: Backoff {
-        first: Duration::from_secs(1),
-        cap: Duration::from_secs(60),
-    },
+    backoff: Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(60) },
     asked: None,
 };
 
@@ -19,10 +16,7 @@ fn key(name: &str) -> PodKey {
 }
 
 async fn next(queue: &Arc<WorkQueue>) -> Taken {
-    timeout(Duration::from_millis(10), queue.take())
-        .await
-        .expect("nothing waits")
-        .unwrap()
+    timeout(Duration::from_millis(10), queue.take()).await.expect("nothing waits").unwrap()
 }
 
 async fn nothing_waits(queue: &Arc<WorkQueue>) -> bool {
@@ -40,10 +34,7 @@ async fn a_key_waits_once_and_runs_once() {
     taken.done(Outcome::Done);
     next(&queue).await.done(Outcome::Done);
     assert!(nothing_waits(&queue).await);
-    assert!(
-        queue.state.lock().entries.is_empty(),
-        "a key that is done takes no memory"
-    );
+    assert!(queue.state.lock().entries.is_empty(), "a key that is done takes no memory");
 }
 
 #[tokio::test(start_paused = true)]

@@ -28,10 +28,7 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        Self {
-            pods: HostPods::new(Scope::Shared, None, Arc::default()),
-            listed: HashSet::new(),
-        }
+        Self { pods: HostPods::new(Scope::Shared, None, Arc::default()), listed: HashSet::new() }
     }
 
     fn join(&self, node: &str) -> Arc<NodePods> {
@@ -74,23 +71,14 @@ async fn pods_are_told_apart_by_node_and_others_are_not_kept() {
     assert_eq!((a.keys(), b.keys()), (vec![key("x")], vec![key("y")]));
     assert_eq!(fixture.pods.find(&key("y")).unwrap().0.as_str(), "b");
     assert!(fixture.pods.find(&key("z")).is_none());
-    assert!(
-        a.get(&key("x"))
-            .unwrap()
-            .metadata()
-            .get("managedFields")
-            .is_none()
-    );
+    assert!(a.get(&key("x")).unwrap().metadata().get("managedFields").is_none());
 }
 
 #[tokio::test]
 async fn a_list_of_the_same_pods_is_no_news() {
     let mut fixture = Fixture::new();
     let node = fixture.join("a");
-    let pods = [
-        watched("a", "x", "1", &json!({})),
-        watched("a", "y", "2", &json!({})),
-    ];
+    let pods = [watched("a", "x", "1", &json!({})), watched("a", "y", "2", &json!({}))];
     fixture.list(&pods);
     assert_eq!(queued(&node).await, ["x", "y"]);
     fixture.list(&pods);
@@ -101,10 +89,7 @@ async fn a_list_of_the_same_pods_is_no_news() {
 async fn what_went_while_nobody_watched_is_noticed() {
     let mut fixture = Fixture::new();
     let node = fixture.join("a");
-    fixture.list(&[
-        watched("a", "x", "1", &json!({})),
-        watched("a", "y", "2", &json!({})),
-    ]);
+    fixture.list(&[watched("a", "x", "1", &json!({})), watched("a", "y", "2", &json!({}))]);
     queued(&node).await;
     // y is gone, x was deleted and made again under the same name.
     fixture.list(&[watched("a", "x", "9", &json!({}))]);
@@ -116,18 +101,9 @@ async fn what_went_while_nobody_watched_is_noticed() {
 async fn a_list_that_breaks_off_removes_nothing() {
     let mut fixture = Fixture::new();
     let node = fixture.join("a");
-    fixture.list(&[
-        watched("a", "x", "1", &json!({})),
-        watched("a", "y", "2", &json!({})),
-    ]);
-    fixture.feed([
-        watcher::Event::Init,
-        watcher::Event::InitApply(watched("a", "x", "1", &json!({}))),
-    ]);
-    fixture.feed([
-        watcher::Event::Init,
-        watcher::Event::InitApply(watched("a", "x", "1", &json!({}))),
-    ]);
+    fixture.list(&[watched("a", "x", "1", &json!({})), watched("a", "y", "2", &json!({}))]);
+    fixture.feed([watcher::Event::Init, watcher::Event::InitApply(watched("a", "x", "1", &json!({})))]);
+    fixture.feed([watcher::Event::Init, watcher::Event::InitApply(watched("a", "x", "1", &json!({})))]);
     assert_eq!(node.keys().len(), 2);
 }
 
@@ -146,10 +122,7 @@ async fn a_node_that_joins_during_a_list_waits_for_the_next() {
 #[tokio::test(start_paused = true)]
 async fn a_shorter_grace_period_is_news_and_a_status_is_only_an_echo() {
     use super::super::queue::Outcome;
-    let retry = Outcome::Retry {
-        backoff: crate::decide::Backoff::default(),
-        asked: None,
-    };
+    let retry = Outcome::Retry { backoff: crate::decide::Backoff::default(), asked: None };
     let mut fixture = Fixture::new();
     let node = fixture.join("a");
     let deleting = |grace: u64| json!({"/metadata/deletionTimestamp": "2026-01-01T00:00:00Z", "/metadata/deletionGracePeriodSeconds": grace});
