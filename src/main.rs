@@ -1,13 +1,9 @@
 //! The `federlet` binary: commands and wiring, nothing else.
 
-use clap::Parser;
-
-/// Federates clusters as nodes of one host cluster.
-#[derive(Debug, Parser)]
-#[command(name = "federlet", version, about)]
-struct Cli {}
+mod cli;
+mod node;
+mod telemetry;
 
 fn main() -> anyhow::Result<()> {
-    let Cli {} = Cli::parse();
-    Ok(())
+    cli::run()
 }

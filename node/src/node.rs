@@ -1,0 +1,16 @@
+//! Keeps a Node object on the host: registers it, renews its lease, reports its status.
+//!
+//! [`NodeController`] owns the object, [`NodeLease`] the heartbeat. They share nothing but the node's name, so a slow
+//! status write never delays a heartbeat. What they write is computed in [`document`](self) functions without I/O.
+
+mod controller;
+mod document;
+mod health;
+mod lease;
+mod version;
+
+pub use controller::{NodeController, NodeError, NodeFacts, NodeSettings};
+pub use document::{LEAVING_ANNOTATION, NodeTemplate, Readiness, metadata_document, status_document};
+pub use health::{Health, PingThresholds};
+pub use lease::{Holding, NodeLease};
+pub use version::HostVersion;

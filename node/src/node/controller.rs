@@ -1,0 +1,338 @@
+use std::{fmt, sync::Arc, time::Duration};
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, NodeSpec};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams, PostParams},
+    core::ObjectMeta,
+    runtime::{WatchStreamExt, watcher},
+};
+use serde_json::Value;
+use tokio::{
+    sync::watch,
+    time::{Instant, MissedTickBehavior},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    document::{LEAVING_ANNOTATION, NodeTemplate, Readiness, metadata_document, status_document},
+    health::{Health, PingThresholds},
+};
+use crate::{
+    contract::{NodeReport, Provider, ProviderError},
+    decide::{Backoff, digest},
+    metrics::Metrics,
+};
+
+/// By which name the host remembers what is ours.
+const FIELD_MANAGER: &str = "federlet";
+/// Who set the first taints. A different name, because they are said once and then belong to the host's people.
+const REGISTRAR: &str = "federlet-register";
+
+/// How a [`NodeController`] works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeSettings {
+    /// How often the provider is asked whether it is well.
+    pub ping_every: Duration,
+    /// How long it may take to answer.
+    pub ping_timeout: Duration,
+    /// How many answers change our mind.
+    pub thresholds: PingThresholds,
+    /// How often the status is written when nothing changed.
+    pub status_every: Duration,
+}
+
+impl Default for NodeSettings {
+    fn default() -> Self {
+        Self {
+            ping_every: Duration::from_secs(10),
+            ping_timeout: Duration::from_secs(5),
+            thresholds: PingThresholds::default(),
+            status_every: Duration::from_secs(300),
+        }
+    }
+}
+
+/// Why a Node could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The Node could not be created.
+    #[error("cannot register the node: {0}")]
+    Register(#[source] Box<kube::Error>),
+    /// Its labels could not be written.
+    #[error("cannot write the node's labels: {0}")]
+    Metadata(#[source] Box<kube::Error>),
+    /// Its status could not be written.
+    #[error("cannot write the node's status: {0}")]
+    Status(#[source] Box<kube::Error>),
+}
+
+/// What others want to know about a node, as it changes.
+#[derive(Clone, Debug)]
+pub struct NodeFacts {
+    /// Whether it is Ready.
+    pub healthy: watch::Sender<bool>,
+    /// The UID of the Node object, while there is one.
+    pub uid: watch::Sender<Option<String>>,
+}
+
+impl Default for NodeFacts {
+    fn default() -> Self {
+        Self { healthy: watch::Sender::new(false), uid: watch::Sender::new(None) }
+    }
+}
+
+/// Keeps one Node object on the host.
+pub struct NodeController {
+    api: Api<Node>,
+    watch_api: Api<Node>,
+    template: NodeTemplate,
+    provider: Arc<dyn Provider>,
+    settings: NodeSettings,
+    metrics: Arc<Metrics>,
+    told: NodeFacts,
+    health: Health,
+    readiness: Readiness,
+    report: Option<NodeReport>,
+    known: Known,
+}
+
+/// What the host has, as far as we know.
+#[derive(Default)]
+struct Known {
+    conditions: Vec<Value>,
+    metadata: Option<u64>,
+    written: Option<Instant>,
+    leaving: bool,
+}
+
+impl NodeController {
+    /// A controller for one node. `client` writes, and should be one that retries nothing and shares no connection;
+    /// `watch_client` watches, so it must be patient.
+    pub fn new(
+        client: Client,
+        watch_client: Client,
+        template: NodeTemplate,
+        provider: Arc<dyn Provider>,
+        settings: NodeSettings,
+        metrics: Arc<Metrics>,
+        told: NodeFacts,
+    ) -> Self {
+        let readiness = Readiness {
+            ready: false,
+            reason: "Starting".into(),
+            message: "the provider has not answered yet".into(),
+            since: Timestamp::now(),
+        };
+        Self {
+            api: Api::all(client),
+            watch_api: Api::all(watch_client),
+            template,
+            provider,
+            settings,
+            metrics,
+            told,
+            health: Health::new(settings.thresholds),
+            readiness,
+            report: None,
+            known: Known::default(),
+        }
+    }
+
+    /// Works until told to stop. The Node stays.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let provider = self.provider.clone();
+        let mut reports = provider.notify_node_status();
+        // The first report is what the node is registered with; before it there is nothing to say.
+        tokio::select! {
+            () = stop.cancelled() => return,
+            report = reports.next() => self.report = report,
+        }
+        let name = self.template.name.to_string();
+        let only_this = watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(45);
+        let mut events = std::pin::pin!(watcher(self.watch_api.clone(), only_this).default_backoff());
+        let mut pings = tokio::time::interval(self.settings.ping_every);
+        pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut failures = 0;
+        let mut listed = false;
+        // What the provider and the host say first goes into the first write; if the host says nothing, we begin.
+        pings.tick().await;
+        self.ping().await;
+        let mut due = Instant::now() + self.settings.ping_timeout;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = pings.tick() => if self.ping().await {
+                    due = Instant::now();
+                },
+                report = next_or_never(&mut reports) => {
+                    if self.report.as_ref() != Some(&report) {
+                        self.report = Some(report);
+                        due = Instant::now();
+                    }
+                }
+                event = events.next() => match event {
+                    Some(Ok(watcher::Event::Init)) => listed = false,
+                    Some(Ok(watcher::Event::InitApply(node) | watcher::Event::Apply(node))) => {
+                        listed = true;
+                        if self.see(&node) || self.known.written.is_none() {
+                            due = Instant::now();
+                        }
+                    }
+                    Some(Ok(watcher::Event::Delete(_))) => {
+                        self.gone();
+                        due = Instant::now();
+                    }
+                    Some(Ok(watcher::Event::InitDone)) if !listed => {
+                        self.gone();
+                        due = Instant::now();
+                    }
+                    Some(Ok(watcher::Event::InitDone)) | None => {}
+                    Some(Err(error)) => tracing::warn!(node = name, %error, "watching the node failed, trying again"),
+                },
+                () = tokio::time::sleep_until(due) => match self.write().await {
+                    Ok(()) => {
+                        failures = 0;
+                        due = Instant::now() + self.settings.status_every;
+                    }
+                    Err(error) => {
+                        failures += 1;
+                        let pause = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(10) };
+                        let pause = Backoff::spread(pause.pause(failures, None));
+                        tracing::warn!(node = name, %error, "will try again in {pause:?}");
+                        due = Instant::now() + pause;
+                    }
+                },
+            }
+        }
+    }
+
+    async fn ping(&mut self) -> bool {
+        let limit = self.settings.ping_timeout;
+        let late = |_| Err(ProviderError::unavailable(format!("no answer within {limit:?}")));
+        let answer = tokio::time::timeout(limit, self.provider.ping()).await.unwrap_or_else(late);
+        self.hear(answer)
+    }
+
+    /// Takes in an answer of the provider. True if the node is to be written.
+    fn hear(&mut self, answer: Result<(), ProviderError>) -> bool {
+        let name = &self.template.name;
+        if answer.is_ok() {
+            self.metrics.pinged(name);
+        } else if let Err(error) = &answer {
+            tracing::warn!(node = %name, %error, "the provider does not answer");
+        }
+        if !self.health.hear(answer.is_ok()) {
+            return false;
+        }
+        let since = Timestamp::now();
+        self.readiness = match answer {
+            Ok(()) => Readiness {
+                ready: true,
+                reason: "KubeletReady".into(),
+                message: "the provider answers".into(),
+                since,
+            },
+            Err(error) => Readiness {
+                ready: false,
+                reason: error.reason().to_owned(),
+                message: format!("{error}; not ready since {}", crate::decide::seconds(since)),
+                since,
+            },
+        };
+        self.metrics.ready(name, self.readiness.ready);
+        // Pods hear of it before the host does: while the node is NotReady their status is the host's to say.
+        self.told.healthy.send_replace(self.readiness.ready);
+        true
+    }
+
+    /// Takes in the Node as the host has it. True if it does not say what it should.
+    fn see(&mut self, node: &Node) -> bool {
+        self.told.uid.send_if_modified(|uid| std::mem::replace(uid, node.uid()) != node.uid());
+        self.known.leaving = node.metadata.deletion_timestamp.is_some()
+            || node.annotations().get(LEAVING_ANNOTATION).is_some_and(|leaving| leaving == "true");
+        let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
+        self.known.conditions =
+            conditions.into_iter().flatten().filter_map(|c| serde_json::to_value(c).ok()).collect();
+        let ready =
+            self.known.conditions.iter().find(|c| c["type"] == "Ready").map(|c| c["status"] == "True");
+        // When the heartbeats failed for long, the host has said Unknown in our place.
+        self.known.written.is_some() && ready != Some(self.readiness.ready)
+    }
+
+    fn gone(&mut self) {
+        self.told.uid.send_replace(None);
+        self.known.metadata = None;
+        self.known.conditions.clear();
+    }
+
+    async fn write(&mut self) -> Result<(), NodeError> {
+        let Some(report) = self.report.clone() else {
+            return Ok(());
+        };
+        if self.known.leaving {
+            tracing::info!(node = %self.template.name, "the node is being removed and is left alone");
+            return Ok(());
+        }
+        let mut registered = false;
+        if self.told.uid.borrow().is_none() {
+            registered = self.register(&report).await?;
+        }
+        let metadata = metadata_document(&self.template, &report);
+        if registered || self.known.metadata != Some(digest(&metadata)) {
+            self.apply(&metadata, false).await.map_err(|e| NodeError::Metadata(Box::new(e)))?;
+            self.known.metadata = Some(digest(&metadata));
+        }
+        let now = Timestamp::now();
+        let status = status_document(&self.template, &report, &self.readiness, &self.known.conditions, now);
+        let node = self.apply(&status, true).await.map_err(|e| NodeError::Status(Box::new(e)))?;
+        self.known.written = Some(Instant::now());
+        self.see(&node);
+        Ok(())
+    }
+
+    /// Creates the Node with its taints, so that there is no moment in which a pod without toleration could land.
+    async fn register(&self, report: &NodeReport) -> Result<bool, NodeError> {
+        let taints: Vec<_> = self.template.taints.iter().chain(&report.taints).cloned().collect();
+        let node = Node {
+            metadata: ObjectMeta { name: Some(self.template.name.to_string()), ..ObjectMeta::default() },
+            spec: Some(NodeSpec { taints: Some(taints), ..NodeSpec::default() }),
+            status: None,
+        };
+        let params = PostParams { field_manager: Some(REGISTRAR.into()), ..PostParams::default() };
+        match self.api.create(&params, &node).await {
+            Ok(_) => {
+                tracing::info!(node = %self.template.name, "registered");
+                Ok(true)
+            }
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(false),
+            Err(error) => Err(NodeError::Register(Box::new(error))),
+        }
+    }
+
+    async fn apply(&self, document: &Value, status: bool) -> Result<Node, kube::Error> {
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let (name, patch) = (self.template.name.as_str(), Patch::Apply(document));
+        if status {
+            self.api.patch_status(name, &params, &patch).await
+        } else {
+            self.api.patch(name, &params, &patch).await
+        }
+    }
+}
+
+impl fmt::Debug for NodeController {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeController").field("template", &self.template).finish_non_exhaustive()
+    }
+}
+
+/// The next item; a stream that ended says nothing any more.
+async fn next_or_never<S: futures::Stream + Unpin>(stream: &mut S) -> S::Item {
+    match stream.next().await {
+        Some(item) => item,
+        None => std::future::pending().await,
+    }
+}

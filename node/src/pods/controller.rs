@@ -1,0 +1,201 @@
+use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
+
+use futures::StreamExt;
+use kube::Client;
+use tokio::{
+    sync::{Semaphore, watch},
+    time::MissedTickBehavior,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    events::Events,
+    host::Host,
+    notes::Notes,
+    references::References,
+    sync::{CALL_TIMEOUT, PodSync},
+    view::NodePods,
+};
+use crate::{
+    contract::{NodeName, PodChange, Provider},
+    decide::Backoff,
+    metrics::Metrics,
+};
+
+/// How a [`PodController`] works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodSettings {
+    /// How many pods are worked on at the same time.
+    pub workers: usize,
+    /// How often everything is compared, whether or not anything was said to have changed.
+    pub full_resync: Duration,
+}
+
+impl Default for PodSettings {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // The work is waiting for two API servers, so a core carries several workers.
+        Self { workers: (cores * 8).clamp(8, 64), full_resync: Duration::from_secs(600) }
+    }
+}
+
+/// How long writes that are under way may take after we were told to stop.
+const LAST_WRITES: Duration = Duration::from_secs(10);
+
+/// Keeps a provider's pods as the host wants them, and the host informed about them.
+pub struct PodController {
+    settings: PodSettings,
+    sync: Arc<PodSync>,
+}
+
+impl PodController {
+    /// A controller for one node.
+    ///
+    /// `healthy` says whether the node is Ready; while it is not, no pod status is written. Without `references`
+    /// pods start whether or not the objects they name exist.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is a different part of the world, named at the one call"
+    )]
+    pub fn new(
+        node: NodeName,
+        provider: Arc<dyn Provider>,
+        client: Client,
+        view: Arc<NodePods>,
+        references: Option<Arc<References>>,
+        healthy: watch::Receiver<bool>,
+        settings: PodSettings,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let events = Events::new(client.clone(), &node);
+        let (host, notes) = (Host::new(client), Notes::default());
+        let sync = PodSync { node, provider, host, view, references, events, notes, healthy, metrics };
+        Self { settings, sync: Arc::new(sync) }
+    }
+
+    /// Works until told to stop, then finishes the writes that are under way. Pods stay as they are.
+    pub async fn run(self, stop: CancellationToken) {
+        let Self { settings, sync } = self;
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = sync.view.complete() => {}
+        }
+        let tasks = TaskTracker::new();
+        let resync = Arc::new(tokio::sync::Notify::new());
+        resync.notify_one();
+        tasks.spawn(notice_changes(sync.clone(), resync.clone(), stop.clone()));
+        tasks.spawn(notice_recovery(sync.clone(), stop.clone()));
+        tasks.spawn(compare_everything(sync.clone(), resync, settings.full_resync, stop.clone()));
+        let work = tokio::spawn(work(sync.clone(), settings.workers, tasks.clone()));
+        stop.cancelled().await;
+        sync.view.queue().close();
+        let _ = work.await;
+        tasks.close();
+        if tokio::time::timeout(LAST_WRITES, tasks.wait()).await.is_err() {
+            tracing::warn!(node = %sync.node, "stopping though some pods are still being worked on");
+        }
+    }
+}
+
+impl fmt::Debug for PodController {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PodController").field("node", &self.sync.node).finish_non_exhaustive()
+    }
+}
+
+async fn work(sync: Arc<PodSync>, workers: usize, tasks: TaskTracker) {
+    let places = Arc::new(Semaphore::new(workers.max(1)));
+    while let Ok(place) = places.clone().acquire_owned().await {
+        let Some(taken) = sync.view.queue().take().await else {
+            return;
+        };
+        let sync = sync.clone();
+        tasks.spawn(async move {
+            // If this panics, the queue hears of it and the key is tried again.
+            let outcome = sync.sync(taken.key(), taken.failures()).await;
+            taken.done(outcome);
+            drop(place);
+        });
+    }
+}
+
+/// Puts what the provider says changed into the queue.
+async fn notice_changes(sync: Arc<PodSync>, resync: Arc<tokio::sync::Notify>, stop: CancellationToken) {
+    let mut failures = 0;
+    loop {
+        let mut changes = sync.provider.notify_pods();
+        loop {
+            let change = tokio::select! {
+                () = stop.cancelled() => return,
+                change = changes.next() => change,
+            };
+            match change {
+                Some(PodChange::Changed(key)) => sync.view.queue().add(&key),
+                Some(PodChange::Resync) => resync.notify_one(),
+                None => break,
+            }
+            failures = 0;
+        }
+        failures += 1;
+        let pause = Backoff::spread(Backoff::default().pause(failures, None));
+        tracing::warn!(node = %sync.node, "the provider stopped telling what changes, asking again in {pause:?}");
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => resync.notify_one(),
+        }
+    }
+}
+
+/// When the node becomes Ready again, nobody waits for the end of a pause, and every status is compared.
+async fn notice_recovery(sync: Arc<PodSync>, stop: CancellationToken) {
+    let mut healthy = sync.healthy.clone();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = healthy.changed() => if changed.is_err() { return },
+        }
+        if *healthy.borrow_and_update() {
+            sync.view.queue().hurry();
+            sync.view.keys().iter().for_each(|key| sync.view.queue().add_gently(key));
+        }
+    }
+}
+
+/// Looks at every pod of either side: at the start, from time to time, and when changes were lost.
+async fn compare_everything(
+    sync: Arc<PodSync>,
+    asked: Arc<tokio::sync::Notify>,
+    every: Duration,
+    stop: CancellationToken,
+) {
+    let mut timer = tokio::time::interval(every.max(Duration::from_secs(1)));
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    timer.tick().await;
+    let mut failures = 0;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = asked.notified() => {}
+            _ = timer.tick() => sync.notes.doubt(),
+        }
+        match tokio::time::timeout(CALL_TIMEOUT, sync.call("list", sync.provider.get_pods())).await {
+            Ok(Ok(held)) => {
+                failures = 0;
+                let mut keys: HashSet<_> = held.iter().map(|pod| pod.key().clone()).collect();
+                keys.extend(sync.view.keys());
+                keys.iter().for_each(|key| sync.view.queue().add_gently(key));
+            }
+            // An incomplete list proves nothing about anybody.
+            Ok(Err(error)) => {
+                failures += 1;
+                let pause = Backoff::spread(Backoff::default().pause(failures, None));
+                tracing::warn!(node = %sync.node, %error, "cannot list the provider's pods, trying again in {pause:?}");
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(pause) => asked.notify_one(),
+                }
+            }
+            Err(_) => asked.notify_one(),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod as TypedPod;
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
+    core::{ApiResource, DynamicObject},
+};
+use serde_json::Value;
+
+use crate::contract::{Pod, PodId, PodKey};
+
+/// What we do to pods on the host, and no more.
+#[derive(Clone)]
+pub(crate) struct Host {
+    client: Client,
+}
+
+/// What the host made of a write.
+pub(crate) enum Written {
+    /// The pod as it is now.
+    Now(Box<Pod>),
+    /// There is no such pod any more.
+    Gone,
+    /// There is another of that name, or somebody was quicker.
+    Conflict,
+    /// The host calls what we wrote invalid.
+    Refused(String),
+}
+
+/// A request that got no answer we can act on.
+#[derive(Debug, thiserror::Error)]
+#[error("the host's API server: {source}")]
+pub(crate) struct HostError {
+    #[from]
+    source: Box<kube::Error>,
+}
+
+impl From<kube::Error> for HostError {
+    fn from(source: kube::Error) -> Self {
+        Self { source: Box::new(source) }
+    }
+}
+
+impl HostError {
+    /// How long the API server asks to be left alone.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        let kube::Error::Api(status) = &*self.source else {
+            return None;
+        };
+        let seconds = status.details.as_ref()?.retry_after_seconds;
+        (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+    }
+}
+
+impl Host {
+    pub(crate) const fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    fn pods(&self, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &ApiResource::erase::<TypedPod>(&()))
+    }
+
+    /// The pod as the API server has it this moment, not as a cache does.
+    pub(crate) async fn get(&self, key: &PodKey) -> Result<Option<Pod>, HostError> {
+        let found = self.pods(key.namespace()).get_opt(key.name()).await?;
+        Ok(found.and_then(whole))
+    }
+
+    /// Writes a status. The patch names the UID, so it cannot land on another pod.
+    pub(crate) async fn patch_status(&self, key: &PodKey, patch: &Value) -> Result<Written, HostError> {
+        let params = PatchParams::default();
+        let answer =
+            self.pods(key.namespace()).patch_status(key.name(), &params, &Patch::Strategic(patch)).await;
+        written(answer.map(whole))
+    }
+
+    /// Asks for the end of a pod, or takes its object away when the grace is zero.
+    pub(crate) async fn delete(&self, id: &PodId, grace: Duration) -> Result<Written, HostError> {
+        let only_this = Preconditions { uid: Some(id.uid().to_owned()), resource_version: None };
+        let seconds = u32::try_from(grace.as_secs()).unwrap_or(u32::MAX);
+        let params = DeleteParams::default().grace_period(seconds).preconditions(only_this);
+        let answer = self.pods(id.key().namespace()).delete(id.key().name(), &params).await;
+        written(answer.map(|outcome| outcome.left().and_then(whole)))
+    }
+}
+
+fn written(answer: Result<Option<Pod>, kube::Error>) -> Result<Written, HostError> {
+    match answer {
+        Ok(Some(pod)) => Ok(Written::Now(Box::new(pod))),
+        Ok(None) => Ok(Written::Gone),
+        Err(kube::Error::Api(status)) => match status.code {
+            404 => Ok(Written::Gone),
+            409 => Ok(Written::Conflict),
+            // Bad Request, too: what the API server cannot even read will not get better by repeating it.
+            400 | 422 => Ok(Written::Refused(status.message.clone())),
+            _ => Err(kube::Error::Api(status).into()),
+        },
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn whole(object: DynamicObject) -> Option<Pod> {
+    let mut json = serde_json::to_value(object).ok()?;
+    if let Some(metadata) = json.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    Pod::try_from(json).ok()
+}

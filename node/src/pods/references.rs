@@ -1,0 +1,206 @@
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use futures::StreamExt;
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::core::v1::{ConfigMap, Secret},
+};
+use kube::{
+    Api, Client, Resource,
+    core::PartialObjectMeta,
+    runtime::{WatchStreamExt, watcher},
+};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{host::HostError, queue::WorkQueue};
+use crate::{
+    contract::{Pod, PodKey},
+    decide::{Reference, ReferenceKind},
+};
+
+/// How long an object that was there is taken to be there still. A provider reads it anyway when it uses it.
+const BELIEVED: Duration = Duration::from_secs(30);
+
+/// More objects than this are not waited for at once; their pods ask again from time to time.
+const MOST_WATCHES: usize = 500;
+
+/// Whether the ConfigMaps and Secrets that pods name exist, and who waits for those that do not.
+///
+/// Only metadata of single objects is ever asked for: no list, no content. That is what the Node authorizer grants,
+/// and a thousand pods with the same ConfigMap cost one request.
+pub struct References {
+    client: Client,
+    seen: Mutex<HashMap<Name, Seen>>,
+    missing: Mutex<HashMap<Name, Missing>>,
+}
+
+/// When an object was last there. The lock makes those who ask at the same time wait for one answer.
+type Seen = Arc<tokio::sync::Mutex<Option<Instant>>>;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Name {
+    kind: ReferenceKind,
+    namespace: String,
+    name: String,
+}
+
+struct Missing {
+    waiting: HashSet<Waiter>,
+    _watch: AbortOnDropHandle<()>,
+}
+
+#[derive(Clone)]
+struct Waiter {
+    key: PodKey,
+    queue: Weak<WorkQueue>,
+}
+
+impl PartialEq for Waiter {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key && Weak::ptr_eq(&self.queue, &other.queue)
+    }
+}
+
+impl Eq for Waiter {}
+
+impl std::hash::Hash for Waiter {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.key.hash(state);
+    }
+}
+
+impl References {
+    /// Shared by all nodes of a process, or of one identity on the host.
+    pub fn new(client: Client) -> Arc<Self> {
+        Arc::new(Self { client, seen: Mutex::default(), missing: Mutex::default() })
+    }
+
+    /// Those of a pod's references that do not exist.
+    pub(crate) async fn missing<'a>(
+        &self,
+        pod: &Pod,
+        references: &'a [Reference],
+    ) -> Result<Vec<&'a Reference>, HostError> {
+        let mut missing = Vec::new();
+        for reference in references {
+            let namespace = pod.key().namespace().to_owned();
+            let name = Name { kind: reference.kind, namespace, name: reference.name.clone() };
+            if !self.exists(&name).await? {
+                missing.push(reference);
+            }
+        }
+        Ok(missing)
+    }
+
+    async fn exists(&self, name: &Name) -> Result<bool, HostError> {
+        if self.missing.lock().contains_key(name) {
+            return Ok(false);
+        }
+        let seen = {
+            let mut all = self.seen.lock();
+            if all.len() > 10_000 {
+                all.retain(|_, seen| {
+                    seen.try_lock().is_ok_and(|at| at.is_some_and(|at| at.elapsed() < BELIEVED))
+                });
+            }
+            all.entry(name.clone()).or_default().clone()
+        };
+        let mut seen = seen.lock().await;
+        if seen.is_some_and(|at| at.elapsed() < BELIEVED) {
+            return Ok(true);
+        }
+        let exists = match name.kind {
+            ReferenceKind::ConfigMap => found::<ConfigMap>(&self.client, name).await?,
+            ReferenceKind::Secret => found::<Secret>(&self.client, name).await?,
+        };
+        *seen = exists.then(Instant::now);
+        Ok(exists)
+    }
+
+    /// Puts the pod back into the queue when the object appears.
+    pub(crate) fn wait_for(self: &Arc<Self>, pod: &Pod, reference: &Reference, queue: &Arc<WorkQueue>) {
+        let namespace = pod.key().namespace().to_owned();
+        let name = Name { kind: reference.kind, namespace, name: reference.name.clone() };
+        let waiter = Waiter { key: pod.key().clone(), queue: Arc::downgrade(queue) };
+        let mut missing = self.missing.lock();
+        if let Some(known) = missing.get_mut(&name) {
+            known.waiting.insert(waiter);
+        } else if missing.len() < MOST_WATCHES {
+            let (this, watched) = (Arc::downgrade(self), name.clone());
+            let watch = tokio::spawn(async move { Self::watch(this, watched).await });
+            let watch = AbortOnDropHandle::new(watch);
+            missing.insert(name, Missing { waiting: HashSet::from([waiter]), _watch: watch });
+        }
+    }
+
+    /// The pod waits for nothing any more. Objects that nobody waits for are not watched.
+    pub(crate) fn stop_waiting(&self, key: &PodKey, queue: &Arc<WorkQueue>) {
+        let waiter = Waiter { key: key.clone(), queue: Arc::downgrade(queue) };
+        self.missing.lock().retain(|_, missing| {
+            missing.waiting.remove(&waiter);
+            !missing.waiting.is_empty()
+        });
+    }
+
+    async fn watch(this: Weak<Self>, name: Name) {
+        let Some(client) = this.upgrade().map(|this| this.client.clone()) else {
+            return;
+        };
+        match name.kind {
+            ReferenceKind::ConfigMap => appears::<ConfigMap>(&client, &name).await,
+            ReferenceKind::Secret => appears::<Secret>(&client, &name).await,
+        }
+        let Some(this) = this.upgrade() else { return };
+        let appeared = this.missing.lock().remove(&name);
+        for waiter in appeared.into_iter().flat_map(|mut missing| std::mem::take(&mut missing.waiting)) {
+            if let Some(queue) = waiter.queue.upgrade() {
+                queue.add(&waiter.key);
+            }
+        }
+    }
+}
+
+async fn found<K>(client: &Client, name: &Name) -> Result<bool, HostError>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), &name.namespace);
+    Ok(api.get_metadata_opt(&name.name).await?.is_some())
+}
+
+async fn appears<K>(client: &Client, name: &Name)
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + fmt::Debug
+        + Send
+        + 'static,
+{
+    let api: Api<PartialObjectMeta<K>> = Api::namespaced(client.clone(), &name.namespace);
+    let config = watcher::Config::default().fields(&format!("metadata.name={}", name.name));
+    let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(watcher::Event::InitApply(_) | watcher::Event::Apply(_)) => return,
+            Ok(_) => {}
+            Err(error) => {
+                tracing::debug!(%error, kind = %name.kind, name = name.name, "waiting for it failed, trying again");
+            }
+        }
+    }
+}
+
+impl fmt::Debug for References {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("References").field("missing", &self.missing.lock().len()).finish_non_exhaustive()
+    }
+}

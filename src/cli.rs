@@ -1,0 +1,29 @@
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+
+use crate::node::NodeArgs;
+
+/// Federates clusters as nodes of one host cluster.
+#[derive(Debug, Parser)]
+#[command(name = "federlet", version, about, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serves one virtual node.
+    Node(Box<NodeArgs>),
+}
+
+/// Reads the command line and does what it says.
+pub(crate) fn run() -> anyhow::Result<()> {
+    let Cli { command } = Cli::parse();
+    // One crypto provider for every connection of the process. Only a second call can fail.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    match command {
+        Command::Node(args) => runtime.block_on(args.run()),
+    }
+}
