@@ -134,8 +134,8 @@ async fn an_orphan_goes_only_if_the_host_itself_does_not_have_it() {
     assert!(matches!(fixture.sync(0).await, Outcome::After(_)));
     assert_eq!(fixture.provider.calls(), ["create"], "the cache was wrong");
     fixture.host.remove();
-    fixture.sync(0).await;
-    assert_eq!(fixture.provider.calls(), ["create", "delete 20s"]);
+    let outcome = fixture.sync(0).await;
+    assert_eq!(fixture.provider.calls(), ["create", "delete 20s"], "{outcome:?}");
 }
 
 #[tokio::test]

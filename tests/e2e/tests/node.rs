@@ -377,7 +377,7 @@ async fn streams(kubectl: &Kubectl, websockets: &str) -> Result<()> {
 
     // A terminal, of the size that its user's has.
     let script =
-        format!("stty rows 33 cols 77; {} exec -it mirror -c app -- stty size", kubectl_line(&command(&[])?));
+        format!("stty rows 33 cols 77; {} exec -it mirror -c app -- sh -c 'sleep 1; stty size'", kubectl_line(&command(&[])?));
     let mut terminal = tokio::process::Command::new("script");
     terminal.args(["-qec", &script, "/dev/null"]).stdin(Stdio::null());
     terminal.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets).env_remove("KUBECONFIG");
