@@ -376,8 +376,10 @@ async fn streams(kubectl: &Kubectl, websockets: &str) -> Result<()> {
     ensure!(String::from_utf8_lossy(&said.stdout).starts_with(&expected), "{said:?} is not {expected}");
 
     // A terminal, of the size that its user's has.
-    let script =
-        format!("stty rows 33 cols 77; {} exec -it mirror -c app -- sh -c 'sleep 1; stty size'", kubectl_line(&command(&[])?));
+    let script = format!(
+        "stty rows 33 cols 77; {} exec -it mirror -c app -- sh -c 'sleep 1; stty size'",
+        kubectl_line(&command(&[])?)
+    );
     let mut terminal = tokio::process::Command::new("script");
     terminal.args(["-qec", &script, "/dev/null"]).stdin(Stdio::null());
     terminal.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets).env_remove("KUBECONFIG");

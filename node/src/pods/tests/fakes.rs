@@ -191,11 +191,11 @@ fn respond(status: StatusCode, body: &Value) -> Response<Body> {
 }
 
 fn failure(status: StatusCode) -> Response<Body> {
+    let reason = status.canonical_reason().unwrap_or_default().replace(' ', "");
     let code = status.as_u16();
-    respond(
-        status,
-        &json!({"kind": "Status", "status": "Failure", "message": "told to", "reason": "x", "code": code}),
-    )
+    let body =
+        json!({"kind": "Status", "status": "Failure", "message": "told to", "reason": reason, "code": code});
+    respond(status, &body)
 }
 
 /// A provider of one pod that does as the test says.
