@@ -1,5 +1,7 @@
 //! A virtual node on a real host: what people do with it, and what happens to it.
 
+#[path = "node/callers.rs"]
+mod callers;
 #[path = "node/process.rs"]
 mod process;
 #[path = "node/relay.rs"]
