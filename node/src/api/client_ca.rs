@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::authn::User;
+use crate::client::brief;
 
 /// Where every host publishes the CA of its client certificates.
 const NAMESPACE: &str = "kube-system";
@@ -35,7 +36,7 @@ pub enum ClientCaError {
     #[error("the client CA file cannot be read: {0}")]
     File(#[from] std::io::Error),
     /// The ConfigMap cannot be read.
-    #[error("ConfigMap {NAMESPACE}/{CONFIG_MAP} cannot be read: {0}")]
+    #[error("ConfigMap {NAMESPACE}/{CONFIG_MAP} cannot be read: {}", brief(.0))]
     Host(#[source] Box<kube::Error>),
 }
 

@@ -35,6 +35,7 @@ pub(super) struct Fixture {
 
 impl Fixture {
     /// A pod on the host, with these parts instead of the usual ones.
+    #[expect(clippy::needless_pass_by_value, reason = "JSON literals read better without a reference")]
     pub(super) fn new(parts: Value) -> Self {
         let mut pod = json!({
             "apiVersion": "v1", "kind": "Pod",
