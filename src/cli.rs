@@ -14,6 +14,9 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serves one virtual node.
+    ///
+    /// The node appears in `kubectl get nodes`; pods that the host's scheduler binds to it run at its provider. Each
+    /// flag can also be given by the environment.
     Node(Box<NodeArgs>),
 }
 

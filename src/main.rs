@@ -4,6 +4,14 @@ mod cli;
 mod node;
 mod telemetry;
 
-fn main() -> anyhow::Result<()> {
-    cli::run()
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }

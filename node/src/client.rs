@@ -43,6 +43,14 @@ pub fn heartbeat_client(mut config: Config, metrics: Arc<Metrics>) -> Result<Cli
     client(config, "heartbeat", metrics)
 }
 
+/// What an API server said, without the rest of its answer: fit for a log line.
+pub(crate) fn brief(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
 #[derive(Clone)]
 struct Counted<S> {
     inner: S,

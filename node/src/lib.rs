@@ -13,4 +13,8 @@ pub mod node;
 pub mod pods;
 mod virtual_node;
 
+/// The target of the spans that make a trace: one for each look at a pod, within it one for each call to the provider
+/// and each write to the host.
+pub const TRACE: &str = "federlet::trace";
+
 pub use virtual_node::{VirtualNode, VirtualNodeSettings};

@@ -19,3 +19,6 @@ pub use controller::{PodController, PodSettings};
 pub use events::Events;
 pub use references::References;
 pub use view::{HostPods, NodePods, Scope};
+
+#[cfg(test)]
+mod tests;

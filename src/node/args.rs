@@ -7,9 +7,7 @@ use k8s_openapi::api::core::v1::Taint;
 
 use crate::telemetry::TelemetryArgs;
 
-/// Serves one virtual node.
-///
-/// The node appears in `kubectl get nodes`; pods that the host's scheduler binds to it run at its provider.
+/// The flags of `federlet node`.
 #[derive(Debug, Args)]
 pub(crate) struct NodeArgs {
     /// The name of the node.
@@ -57,8 +55,8 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "FEDERLET_IDENTITY", value_name = "NAME", help_heading = "Node")]
     pub(crate) identity: Option<String>,
 
-    /// The kubeconfig of the host [default: the one of kubectl, or the pod's service account].
-    #[arg(long, env = "KUBECONFIG", value_name = "FILE", help_heading = "Host")]
+    /// The kubeconfig of the host [default: the one that kubectl uses, or the pod's service account].
+    #[arg(long, env = "FEDERLET_KUBECONFIG", value_name = "FILE", help_heading = "Host")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
     /// Serve only pods of this namespace [default: all].

@@ -50,7 +50,7 @@ impl NodeArgs {
             kubelet,
             telemetry,
         } = self;
-        telemetry.init()?;
+        let told = telemetry.init()?;
         let stop = stop_on_signals()?;
         let metrics = Arc::new(Metrics::default());
         let tasks = TaskTracker::new();
@@ -120,6 +120,7 @@ impl NodeArgs {
         tasks.close();
         tasks.wait().await;
         tracing::info!("stopped; pods stay as they are");
+        told.finish().await;
         Ok(())
     }
 }

@@ -16,7 +16,7 @@ use rustls::{
 use tokio_util::sync::CancellationToken;
 
 use super::client_ca::LOOK_EVERY;
-use crate::contract::NodeName;
+use crate::{client::brief, contract::NodeName};
 
 /// Why there is no usable serving certificate.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ pub enum CertificateError {
     #[error("cannot make a key or certificate: {0}")]
     Make(#[from] rcgen::Error),
     /// The host did not sign.
-    #[error("cannot request a serving certificate: {0}")]
+    #[error("cannot request a serving certificate: {}", brief(.0))]
     Host(#[source] Box<kube::Error>),
     /// Whoever decides said no.
     #[error("the request for a serving certificate was refused: {0}")]

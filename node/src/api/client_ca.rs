@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::authn::User;
+use crate::client::brief;
 
 /// Where every host publishes the CA of its client certificates.
 const NAMESPACE: &str = "kube-system";
@@ -35,7 +36,7 @@ pub enum ClientCaError {
     #[error("the client CA file cannot be read: {0}")]
     File(#[from] std::io::Error),
     /// The ConfigMap cannot be read.
-    #[error("ConfigMap {NAMESPACE}/{CONFIG_MAP} cannot be read: {0}")]
+    #[error("ConfigMap {NAMESPACE}/{CONFIG_MAP} cannot be read: {}", brief(.0))]
     Host(#[source] Box<kube::Error>),
 }
 
@@ -157,5 +158,89 @@ impl Bundle {
 impl fmt::Debug for ClientCa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientCa").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{
+        BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    };
+
+    use super::*;
+
+    fn authority() -> (String, Issuer<'static, KeyPair>) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "kubernetes");
+        let pem = params.self_signed(&key).unwrap().pem();
+        (pem, Issuer::new(params, key))
+    }
+
+    fn client(change: impl FnOnce(&mut CertificateParams)) -> CertificateParams {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "jane");
+        params.distinguished_name.push(DnType::OrganizationName, "team-a");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        change(&mut params);
+        params
+    }
+
+    fn signed(params: &CertificateParams, issuer: &Issuer<'static, KeyPair>) -> Vec<CertificateDer<'static>> {
+        vec![params.signed_by(&KeyPair::generate().unwrap(), issuer).unwrap().der().clone()]
+    }
+
+    #[test]
+    fn a_certificate_of_the_ca_names_its_user_and_groups() {
+        let (pem, issuer) = authority();
+        let user =
+            ClientCa::from_pem(pem.as_bytes()).unwrap().user(&signed(&client(|_| {}), &issuer)).unwrap();
+        assert_eq!(
+            (user.name.as_str(), user.groups),
+            ("jane", vec!["team-a".to_owned(), "system:authenticated".into()])
+        );
+    }
+
+    #[test]
+    fn nobody_else_is_anybody() {
+        let (pem, issuer) = authority();
+        let (_, stranger) = authority();
+        let ca = ClientCa::from_pem(pem.as_bytes()).unwrap();
+        let user = |params: CertificateParams, issuer| ca.user(&signed(&params, issuer));
+        assert_eq!(user(client(|_| {}), &stranger), None, "of another CA with the same name");
+        let expired = client(|c| {
+            c.not_before = rcgen::date_time_ymd(2020, 1, 1);
+            c.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        });
+        assert_eq!(user(expired, &issuer), None, "expired");
+        let early = client(|c| c.not_before = rcgen::date_time_ymd(2999, 1, 1));
+        assert_eq!(user(early, &issuer), None, "not yet valid");
+        let server = client(|c| c.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]);
+        assert_eq!(user(server, &issuer), None, "a server's");
+        let nameless = client(|c| c.distinguished_name = rcgen::DistinguishedName::new());
+        assert_eq!(user(nameless, &issuer), None, "without a name");
+        assert_eq!(ca.user(&[]), None);
+        assert_eq!(ca.user(&[CertificateDer::from(vec![1, 2, 3])]), None);
+    }
+
+    #[test]
+    fn a_rotated_ca_counts_at_once_and_a_broken_one_never() {
+        let ((old, old_issuer), (new, new_issuer)) = (authority(), authority());
+        let ca = ClientCa::from_pem(old.as_bytes()).unwrap();
+        let chain = signed(&client(|_| {}), &old_issuer);
+        assert!(ca.user(&chain).is_some());
+        ca.replace(b"not a certificate");
+        ca.replace(b"");
+        assert!(ca.user(&chain).is_some());
+        ca.replace(new.as_bytes());
+        assert!(ca.user(&chain).is_none());
+        assert!(ca.user(&signed(&client(|_| {}), &new_issuer)).is_some());
+    }
+
+    #[test]
+    fn an_empty_bundle_is_no_ca() {
+        assert!(ClientCa::from_pem(b"").is_err());
     }
 }

@@ -17,10 +17,14 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    document::{LEAVING_ANNOTATION, NodeTemplate, Readiness, metadata_document, status_document},
+    document::{
+        LEAVING_ANNOTATION, NodeTemplate, Readiness, leave_out_labels_of_others, metadata_document,
+        status_document,
+    },
     health::{Health, PingThresholds},
 };
 use crate::{
+    client::brief,
     contract::{NodeReport, Provider, ProviderError},
     decide::{Backoff, digest},
     metrics::Metrics,
@@ -59,13 +63,13 @@ impl Default for NodeSettings {
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// The Node could not be created.
-    #[error("cannot register the node: {0}")]
+    #[error("cannot register the node: {}", brief(.0))]
     Register(#[source] Box<kube::Error>),
     /// Its labels could not be written.
-    #[error("cannot write the node's labels: {0}")]
+    #[error("cannot write the node's labels: {}", brief(.0))]
     Metadata(#[source] Box<kube::Error>),
     /// Its status could not be written.
-    #[error("cannot write the node's status: {0}")]
+    #[error("cannot write the node's status: {}", brief(.0))]
     Status(#[source] Box<kube::Error>),
 }
 
@@ -282,7 +286,7 @@ impl NodeController {
         }
         let metadata = metadata_document(&self.template, &report);
         if registered || self.known.metadata != Some(digest(&metadata)) {
-            self.apply(&metadata, false).await.map_err(|e| NodeError::Metadata(Box::new(e)))?;
+            self.apply_metadata(&metadata).await?;
             self.known.metadata = Some(digest(&metadata));
         }
         let now = Timestamp::now();
@@ -310,6 +314,20 @@ impl NodeController {
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(false),
             Err(error) => Err(NodeError::Register(Box::new(error))),
         }
+    }
+
+    /// Where we act as the node itself, NodeRestriction leaves some labels to others. Then we say the rest.
+    async fn apply_metadata(&self, metadata: &Value) -> Result<(), NodeError> {
+        let Err(error) = self.apply(metadata, false).await else { return Ok(()) };
+        let forbidden = matches!(&error, kube::Error::Api(status) if status.is_forbidden());
+        let mut modest = metadata.clone();
+        let left_out = leave_out_labels_of_others(&mut modest);
+        if !forbidden || left_out.is_empty() {
+            return Err(NodeError::Metadata(Box::new(error)));
+        }
+        self.apply(&modest, false).await.map_err(|e| NodeError::Metadata(Box::new(e)))?;
+        tracing::warn!(node = %self.template.name, ?left_out, "this identity may not set these labels on its node");
+        Ok(())
     }
 
     async fn apply(&self, document: &Value, status: bool) -> Result<Node, kube::Error> {

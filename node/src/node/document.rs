@@ -74,6 +74,38 @@ pub fn metadata_document(template: &NodeTemplate, report: &NodeReport) -> Value 
     json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
 }
 
+/// Labels of Kubernetes' own that a node may set on itself.
+const OWN_LABELS: [&str; 10] = [
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+    "beta.kubernetes.io/instance-type",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+];
+
+/// Takes away the labels that NodeRestriction does not let a node set on itself, and says which.
+pub(super) fn leave_out_labels_of_others(metadata: &mut Value) -> Vec<String> {
+    let Some(labels) = metadata.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) else {
+        return vec![];
+    };
+    let not_own = |label: &str| {
+        let domain = label.split_once('/').map_or("", |(domain, _)| domain);
+        let within = |parent: &str| domain == parent || domain.ends_with(&format!(".{parent}"));
+        (within("kubernetes.io") || within("k8s.io"))
+            && !(within("kubelet.kubernetes.io")
+                || within("node.kubernetes.io")
+                || OWN_LABELS.contains(&label))
+    };
+    let left_out: Vec<String> = labels.keys().filter(|label| not_own(label)).cloned().collect();
+    labels.retain(|label, _| !left_out.contains(label));
+    left_out
+}
+
 /// The status that we own, for server-side apply. Conditions of others stay.
 ///
 /// `known` are the conditions that the host has, for the time since when each is as it is.
@@ -218,6 +250,25 @@ mod tests {
         assert_eq!(labels["kubernetes.io/hostname"], "member1");
         assert_eq!(labels["node.kubernetes.io/exclude-from-external-load-balancers"], "true");
         assert_eq!(labels["topology.kubernetes.io/region"], "beijing");
+    }
+
+    #[test]
+    fn a_node_may_not_call_itself_everything() {
+        let mut report = NodeReport::default();
+        for label in
+            ["node-role.kubernetes.io/edge", "team", "example.com/gpu", "node.kubernetes.io/instance-type"]
+        {
+            report.labels.insert(label.into(), "x".into());
+        }
+        let mut metadata = metadata_document(&template(old()), &report);
+        let left_out = leave_out_labels_of_others(&mut metadata);
+        assert_eq!(left_out, ["kubernetes.io/role", "node-role.kubernetes.io/edge"]);
+        let labels = metadata["metadata"]["labels"].as_object().unwrap();
+        assert!(
+            ["team", "example.com/gpu", "node.kubernetes.io/instance-type"]
+                .iter()
+                .all(|l| labels.contains_key(*l))
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use tokio::{
     time::MissedTickBehavior,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument;
 
 use super::{
     events::Events,
@@ -17,6 +18,7 @@ use super::{
     view::NodePods,
 };
 use crate::{
+    TRACE,
     contract::{NodeName, PodChange, Provider},
     decide::Backoff,
     metrics::Metrics,
@@ -112,7 +114,8 @@ async fn work(sync: Arc<PodSync>, workers: usize, tasks: TaskTracker) {
         let sync = sync.clone();
         tasks.spawn(async move {
             // If this panics, the queue hears of it and the key is tried again.
-            let outcome = sync.sync(taken.key(), taken.failures()).await;
+            let span = tracing::info_span!(target: TRACE, "pod", node = %sync.node, pod = %taken.key());
+            let outcome = sync.sync(taken.key(), taken.failures()).instrument(span).await;
             taken.done(outcome);
             drop(place);
         });

@@ -8,7 +8,10 @@ use kube::{
 };
 use serde_json::Value;
 
-use crate::contract::{Pod, PodId, PodKey};
+use crate::{
+    client::brief,
+    contract::{Pod, PodId, PodKey},
+};
 
 /// What we do to pods on the host, and no more.
 #[derive(Clone)]
@@ -30,7 +33,7 @@ pub(crate) enum Written {
 
 /// A request that got no answer we can act on.
 #[derive(Debug, thiserror::Error)]
-#[error("the host's API server: {source}")]
+#[error("the host's API server: {}", brief(source))]
 pub(crate) struct HostError {
     #[from]
     source: Box<kube::Error>,

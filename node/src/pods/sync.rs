@@ -3,6 +3,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use kube::runtime::events::EventType;
 use serde_json::Value;
 use tokio::{sync::watch, time::Instant};
+use tracing::Instrument;
 
 use super::{
     events::{Events, shorten},
@@ -14,6 +15,7 @@ use super::{
     view::NodePods,
 };
 use crate::{
+    TRACE,
     contract::{NodeName, Pod, PodId, PodKey, Provider, ProviderError},
     decide::{self, Backoff, Rest, Seen, Step, next_step},
     metrics::Metrics,
@@ -304,6 +306,7 @@ impl PodSync {
         call: impl Future<Output = Result<T, ProviderError>>,
     ) -> Result<T, ProviderError> {
         let begun = Instant::now();
+        let call = call.instrument(tracing::info_span!(target: TRACE, "provider", operation));
         let answer = tokio::time::timeout(CALL_TIMEOUT, call).await.unwrap_or_else(|_| {
             Err(ProviderError::unavailable(format!("{operation} took longer than {CALL_TIMEOUT:?}")))
         });
@@ -319,7 +322,7 @@ impl PodSync {
         write: impl Future<Output = Result<T, HostError>>,
     ) -> Result<T, HostError> {
         let begun = Instant::now();
-        let answer = write.await;
+        let answer = write.instrument(tracing::info_span!(target: TRACE, "host", operation)).await;
         let result = if answer.is_ok() { "ok" } else { "unavailable" };
         self.metrics.operation(&self.node, operation, result, begun.elapsed());
         answer

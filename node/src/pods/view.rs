@@ -118,7 +118,7 @@ impl HostPods {
         }
     }
 
-    fn take(&self, event: watcher::Event<Watched>, listed: &mut HashSet<PodKey>) {
+    pub(super) fn take(&self, event: watcher::Event<Watched>, listed: &mut HashSet<PodKey>) {
         match event {
             watcher::Event::Init => {
                 listed.clear();
@@ -277,7 +277,7 @@ impl fmt::Debug for NodePods {
 
 /// A pod as the watch brings it: whole, but for the bookkeeping of server-side apply, which is often half of it.
 #[derive(Clone, Debug)]
-struct Watched {
+pub(super) struct Watched {
     metadata: ObjectMeta,
     pod: Pod,
 }
