@@ -65,15 +65,12 @@ impl Binaries {
     }
 
     /// Builds what is missing for these versions of Kubernetes.
-    pub async fn ensure(&self, kubernetes: &[&str], kwok: bool, progress: &Progress) -> Result<()> {
+    pub async fn ensure(&self, kubernetes: &[&str], progress: &Progress) -> Result<()> {
         let mut sets = Vec::new();
         for version in kubernetes {
             sets.push(Set::kubernetes(version)?);
         }
-        sets.extend([ETCD.set(), COREDNS.set(), HELM.set()]);
-        if kwok {
-            sets.push(KWOK.set());
-        }
+        sets.extend([ETCD.set(), COREDNS.set(), HELM.set(), KWOK.set()]);
         let mut missing = false;
         for set in &sets {
             missing |= !self.is_complete(set)?;

@@ -45,7 +45,7 @@ pub async fn build_basics(store: &Store, binaries: &Binaries) -> Result<()> {
 /// Federlet as an image: the binary and the libraries that it loads, nothing else.
 pub async fn build_federlet(store: &Store, binary: &Path) -> Result<()> {
     let mut image = Image::new(&[FEDERLET_IMAGE])
-        .file("usr/local/bin/federlet", 0o755, fs::read(binary)?)
+        .file("usr/local/bin/federlet", 0o755, stripped(binary).await?)
         .file("etc/passwd", 0o644, b"root:x:0:0:::\nfederlet:x:65532:65532:::\n".to_vec())
         .file("etc/nsswitch.conf", 0o644, b"hosts: files dns\n".to_vec())
         .entrypoint(&["/usr/local/bin/federlet"])
@@ -56,6 +56,15 @@ pub async fn build_federlet(store: &Store, binary: &Path) -> Result<()> {
         image = image.file(library.strip_prefix("/").unwrap_or(&library), 0o755, contents);
     }
     store.add(&image)
+}
+
+/// The program without what only debuggers read, which is most of it. `strip` comes with the linker.
+async fn stripped(binary: &Path) -> Result<Vec<u8>> {
+    let small = binary.with_extension(format!("{}.stripped", std::process::id()));
+    shell::run("strip", ["-o".as_ref(), small.as_os_str(), binary.as_os_str()]).await?;
+    let contents = fs::read(&small);
+    fs::remove_file(&small).ok();
+    Ok(contents?)
 }
 
 /// A busybox that needs no libraries.

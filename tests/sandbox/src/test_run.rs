@@ -56,7 +56,7 @@ async fn prepare(progress: &Progress) -> Result<()> {
     packages::ensure(progress).await?;
     let versions = builds::kubernetes_versions();
     let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
-    builds::Binaries::new()?.ensure(&versions, true, progress).await
+    builds::Binaries::new()?.ensure(&versions, progress).await
 }
 
 async fn cargo_test(instance: &Instance, words: &[String]) -> Result<(Counts, ExitStatus)> {

@@ -52,7 +52,7 @@ pub async fn up(instance: &Instance, shape: &Shape, progress: &Progress) -> Resu
         return Ok(Outcome::WasRunning);
     }
     packages::ensure(progress).await?;
-    binaries.ensure(&draft.kubernetes_versions(), !shape.kwok_nodes.is_empty(), progress).await?;
+    binaries.ensure(&draft.kubernetes_versions(), progress).await?;
     let federlet = build_federlet(progress).await?;
     clean(instance, cleanup::Files::Remove).await?;
     let state = claim(instance, shape).await?;
@@ -274,14 +274,14 @@ fn write_kubeconfigs(instance: &Instance, state: &State) -> Result<()> {
     Ok(())
 }
 
-/// Compiles the binary for its image, in a profile that compiles fast.
+/// Compiles the binary for its image.
 async fn build_federlet(progress: &Progress) -> Result<PathBuf> {
     let step = progress.step("build federlet");
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(checkout()).args(["build", "--profile", "sandbox", "--package", "federlet"]);
+    command.current_dir(checkout()).args(["build", "--package", "federlet"]);
     shell::watch(&mut command, |line| step.say(line.trim())).await.context("federlet does not compile")?;
     step.done("");
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout().join("target"), PathBuf::from);
-    Ok(target.join("sandbox/federlet"))
+    Ok(target.join("debug/federlet"))
 }
