@@ -1,1 +1,11 @@
 //! Karmada's PropagationPolicy and OverridePolicy, expressed in what Kubernetes itself offers.
+//!
+//! The crate starts with the words of the API ([`api`]) and with decisions over them. Every decision is a
+//! function without a client: it takes objects and gives back what shall be, so tables and properties can
+//! test it, and a controller, a webhook and an offline simulation give the same answer.
+
+pub mod api;
+pub mod claim;
+pub mod labels;
+pub mod matching;
+pub mod object;
