@@ -4,8 +4,11 @@
 //! function without a client: it takes objects and gives back what shall be, so tables and properties can
 //! test it, and a controller, a webhook and an offline simulation give the same answer.
 
+pub mod affinity;
 pub mod api;
 pub mod claim;
 pub mod labels;
 pub mod matching;
 pub mod object;
+pub mod taints;
+pub mod validate;

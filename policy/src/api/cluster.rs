@@ -6,7 +6,7 @@ use k8s_openapi::{
     api::core::v1::Taint,
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Condition, util::intstr::IntOrString},
 };
-use kube::{CustomResource, KubeSchema, core::Rule};
+use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! What happens when an application or a cluster fails, and what is held back.
 
-use kube::{KubeSchema, core::Rule};
+use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kube::{CustomResource, KubeSchema, core::Rule};
+use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

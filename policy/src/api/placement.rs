@@ -4,7 +4,7 @@ use k8s_openapi::{
     api::core::v1::{NodeSelectorRequirement, Toleration},
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
-use kube::{KubeSchema, core::Rule};
+use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

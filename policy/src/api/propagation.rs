@@ -1,6 +1,6 @@
 //! PropagationPolicy and ClusterPropagationPolicy: which objects go where.
 
-use kube::{CustomResource, KubeSchema, core::Rule};
+use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
