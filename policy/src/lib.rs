@@ -7,6 +7,7 @@
 pub mod affinity;
 pub mod api;
 pub mod claim;
+pub mod divide;
 pub mod labels;
 pub mod matching;
 pub mod object;
