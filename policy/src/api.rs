@@ -1,6 +1,7 @@
 //! The API types, in Karmada's groups, so that the manifests people have work as they are.
 
 #![expect(unreachable_pub, reason = "kube's schema derive repeats each struct, as `pub`, inside a function")]
+#![allow(clippy::duplicated_attributes, reason = "each printer column has a type")]
 
 mod binding;
 mod cluster;

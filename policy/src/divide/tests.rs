@@ -197,7 +197,7 @@ proptest! {
     fn aggregated_uses_the_fewest_clusters(total in 1..200u32, free in prop::collection::vec(0..50u32, 1..6)) {
         let Ok(shares) = divide(Method::Aggregated, total, &free, &[]) else { return Ok(()) };
         let used = shares.iter().filter(|share| **share > 0).count();
-        let mut sorted = free.clone();
+        let mut sorted = free;
         sorted.sort_unstable_by(|a, b| b.cmp(a));
         prop_assert!(sorted.iter().take(used.saturating_sub(1)).sum::<u32>() < total);
     }

@@ -90,13 +90,12 @@ fn merge_maps(before: &Map<String, Value>, after: &Map<String, Value>, live: &Ma
     }
     for (key, new) in after {
         let old = before.get(key);
-        match (old, live.get(key)) {
-            (Some(old), _) if old == new => {}
-            (old, Some(there)) => {
-                drop(merged.insert(key.clone(), merge(old.unwrap_or(&Value::Null), new, there)))
-            }
-            (_, None) => drop(merged.insert(key.clone(), new.clone())),
-        }
+        let value = match (old, live.get(key)) {
+            (Some(old), _) if old == new => continue,
+            (old, Some(there)) => merge(old.unwrap_or(&Value::Null), new, there),
+            (_, None) => new.clone(),
+        };
+        merged.insert(key.clone(), value);
     }
     Value::Object(merged)
 }
