@@ -12,6 +12,7 @@
 pub mod affinity;
 pub mod api;
 pub mod claim;
+pub mod conflict;
 pub mod depend;
 pub mod divide;
 pub mod health;

@@ -108,6 +108,10 @@ pub fn select(
             });
         }
     }
+    let room: u64 = candidates.iter().map(|candidate| candidate.room).sum();
+    if need.is_some_and(|need| room < need) {
+        return Err(SpreadError::Unsatisfiable);
+    }
     let name = |index: usize| candidates[index].cluster.metadata.name.as_deref().unwrap_or_default();
     let mut order: Vec<usize> = (0..candidates.len()).collect();
     order.sort_by_key(|&index| (!candidates[index].current, Reverse(candidates[index].room), name(index)));
@@ -115,12 +119,16 @@ pub fn select(
     by_room.sort_by_key(|&index| (Reverse(candidates[index].room), name(index)));
     [order, by_room]
         .iter()
-        .find_map(|order| Search { rules: &rules, candidates, order, need, budget: SEARCH_BUDGET }.run())
+        .find_map(|order| {
+            Search { rules: &rules, candidates, order, need, budget: SEARCH_BUDGET, seen: BTreeSet::new() }
+                .run()
+        })
         .ok_or(SpreadError::Unsatisfiable)
 }
 
-/// How many sets are looked at. Only constraints that pull in different directions need more than a few.
-const SEARCH_BUDGET: u32 = 20_000;
+/// How many sets are looked at. Only constraints that pull in different directions need more than a few, and
+/// a search among a hundred clusters must not hold up the decisions for other workloads.
+const SEARCH_BUDGET: u32 = 2_000;
 
 /// One constraint, with the groups of each candidate.
 struct Rule {
@@ -159,6 +167,8 @@ struct Search<'a> {
     order: &'a [usize],
     need: Option<u64>,
     budget: u32,
+    /// Sets that were looked at, whatever the order in which they came together.
+    seen: BTreeSet<Vec<usize>>,
 }
 
 impl Search<'_> {
@@ -167,6 +177,11 @@ impl Search<'_> {
     }
 
     fn extend(&mut self, chosen: &mut Vec<usize>) -> Option<Vec<usize>> {
+        let mut set = chosen.clone();
+        set.sort_unstable();
+        if !self.seen.insert(set) {
+            return None;
+        }
         self.budget = self.budget.checked_sub(1)?;
         let (rules, order) = (self.rules, self.order);
         let used: Vec<_> = rules.iter().map(|rule| rule.used(chosen)).collect();
@@ -189,10 +204,14 @@ impl Search<'_> {
     }
 
     fn fill(&self, mut chosen: Vec<usize>) -> Option<Vec<usize>> {
+        let mut used: Vec<_> = self.rules.iter().map(|rule| rule.used(&chosen)).collect();
         for &index in self.order {
-            let allowed = || self.rules.iter().all(|rule| rule.allows(&rule.used(&chosen), index));
-            if !chosen.contains(&index) && allowed() {
+            let allowed = self.rules.iter().zip(&used).all(|(rule, used)| rule.allows(used, index));
+            if allowed && !chosen.contains(&index) {
                 chosen.push(index);
+                for (rule, used) in self.rules.iter().zip(&mut used) {
+                    used.extend(rule.groups[index].iter().map(String::as_str));
+                }
             }
         }
         let room: u64 = chosen.iter().map(|&index| self.candidates[index].room).sum();

@@ -115,6 +115,15 @@ pub fn propagation_update(old: &PropagationSpec, new: &PropagationSpec) -> Vec<V
     found.0
 }
 
+/// Says what is wrong with a change of the id that claims carry, from what it was to what it shall be.
+#[must_use]
+pub fn permanent_id_update(label: &str, old: Option<&str>, new: Option<&str>) -> Option<Violation> {
+    (old != new).then(|| Violation {
+        path: "metadata.labels".to_owned(),
+        message: format!("label {label} is immutable, it can only be set by the system during creation"),
+    })
+}
+
 fn selectors(namespace: Option<&str>, selectors: &[ResourceSelector], found: &mut Violations) {
     for (index, selector) in selectors.iter().enumerate() {
         let path = format!("spec.resourceSelectors[{index}]");

@@ -132,6 +132,17 @@ fn what_is_wrong_with_a_propagation_policy() {
 }
 
 #[test]
+fn the_id_of_a_policy_stays() {
+    let label = crate::claim::Claim::NAMESPACED_ID;
+    assert_eq!(permanent_id_update(label, Some("a"), Some("a")), None);
+    for (old, new) in [(Some("a"), Some("b")), (Some("a"), None), (None, Some("a"))] {
+        let message = permanent_id_update(label, old, new).unwrap().message;
+        let expected = "label propagationpolicy.karmada.io/permanent-id is immutable, it can only be set by the system during creation";
+        assert_eq!(message, expected);
+    }
+}
+
+#[test]
 fn what_a_policy_means_when_it_says_nothing() {
     let mut spec = with(json!({
         "resourceSelectors": [{"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceImport"}],
