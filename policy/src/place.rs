@@ -1,6 +1,10 @@
 //! The whole decision for one object: filter the clusters, choose among them, divide the replicas.
 
+mod peers;
+
 use std::collections::{BTreeMap, BTreeSet};
+
+pub use peers::{Peer, Peers};
 
 use crate::{
     affinity,
@@ -33,15 +37,6 @@ pub struct Request<'a> {
     pub peers: &'a Peers,
     /// Whether a person asked for a decision that forgets the last one.
     pub fresh: bool,
-}
-
-/// Where the workloads are that this one wants to be together with, or apart from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Peers {
-    /// The clusters of each scheduled workload to be together with.
-    pub near: Vec<BTreeSet<String>>,
-    /// The clusters of all workloads to be apart from.
-    pub apart: BTreeSet<String>,
 }
 
 /// A cluster that may be chosen.

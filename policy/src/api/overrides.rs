@@ -25,7 +25,7 @@ use super::{ClusterAffinity, ResourceSelector};
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("!(has(self.overrideRules) && size(self.overrideRules) > 0 && has(self.targetCluster))").message("overrideRules and targetCluster can't co-exist"),
-    validation = Rule::new("!(has(self.overrideRules) && size(self.overrideRules) > 0 && has(self.overriders))").message("overrideRules and overriders can't co-exist")
+    validation = Rule::new("!(has(self.overrideRules) && size(self.overrideRules) > 0 && has(self.overriders) && (has(self.overriders.plaintext) || has(self.overriders.imageOverrider) || has(self.overriders.commandOverrider) || has(self.overriders.argsOverrider) || has(self.overriders.labelsOverrider) || has(self.overriders.annotationsOverrider) || has(self.overriders.fieldOverrider)))").message("overrideRules and overriders can't co-exist")
 )]
 pub struct OverrideSpec {
     /// The objects. Empty means all in the reach of the policy.
