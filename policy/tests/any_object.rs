@@ -1,5 +1,7 @@
 //! Objects come from outside: whatever they hold, decisions answer, and errors change nothing.
 
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use federlet_policy::{
     api::{AggregatedStatusItem, Cluster, OverrideSpec, Overriders, PropagationSpec},
     depend, health,

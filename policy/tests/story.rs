@@ -1,6 +1,8 @@
 //! Two edge regions, one Deployment, one Service, one policy, one override: from the files that people write
 //! to what each member gets.
 
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use federlet_policy::{

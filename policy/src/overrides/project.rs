@@ -25,15 +25,9 @@ impl Projection {
     pub fn between(before: &Value, after: &Value) -> Option<Self> {
         let path = workload::pod_path_of(before)?;
         let template = |object: &Value| pod_of(object.pointer(path).unwrap_or(&Value::Null));
-        let changes = json_patch::diff(before, after);
-        let is_outside = |changed: &String| {
-            !["/metadata/labels", "/metadata/annotations", "/spec"].iter().any(|inside| {
-                let rest = changed.strip_prefix(path).and_then(|rest| rest.strip_prefix(inside));
-                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            })
-        };
+        let changes = json_patch::diff(&outside(before, path), &outside(after, path));
         let paths: BTreeSet<String> =
-            changes.0.iter().map(|operation| operation.path().to_string()).filter(is_outside).collect();
+            changes.0.iter().map(|operation| operation.path().to_string()).collect();
         Some(Self {
             before: template(before),
             after: template(after),
@@ -68,6 +62,21 @@ fn pod_of(template: &Value) -> Value {
         pod.insert("spec".into(), spec.clone());
     }
     Value::Object(pod)
+}
+
+/// The workload without what [`pod_of`] takes from its template.
+fn outside(workload: &Value, path: &str) -> Value {
+    let mut rest = workload.clone();
+    if let Some(template) = rest.pointer_mut(path).and_then(Value::as_object_mut) {
+        template.remove("spec");
+        if let Some(meta) = template.get_mut("metadata").and_then(Value::as_object_mut) {
+            meta.retain(|key, _| key != "labels" && key != "annotations");
+            if meta.is_empty() {
+                template.remove("metadata");
+            }
+        }
+    }
+    rest
 }
 
 /// Carries the change from `before` to `after` over to `live`. What did not change is left as it is in `live`.

@@ -100,6 +100,25 @@ fn a_pod_with_more_than_its_template() {
 }
 
 #[test]
+fn only_what_means_nothing_for_a_pod_is_reported() {
+    let before = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {}, "spec": {"template": {"spec": {}}}});
+    let patch =
+        |path: &str, value: Value| json!({"plaintext": [{"path": path, "operator": "add", "value": value}]});
+    for (change, expected) in [
+        (patch("/spec/template/metadata", json!({"labels": {"a": "b"}})), vec![]),
+        (
+            patch("/spec/template/metadata", json!({"labels": {"a": "b"}, "name": "x"})),
+            vec!["/spec/template/metadata"],
+        ),
+        (patch("/spec/template/spec", json!({"hostNetwork": true})), vec![]),
+        (patch("/spec/paused", json!(true)), vec!["/spec/paused"]),
+    ] {
+        let projection = Projection::between(&before, &overridden(&before, change.clone())).unwrap();
+        assert_eq!(projection.not_applicable, expected, "{change}");
+    }
+}
+
+#[test]
 fn no_pod_no_projection() {
     assert_eq!(Projection::between(&json!({"apiVersion": "v1", "kind": "Service"}), &json!({})), None);
     let same = workload("Deployment");
