@@ -2,7 +2,8 @@
 //!
 //! Static weights are divided from scratch each time: the method is house monotone, so one replica more
 //! never moves another. Measured weights change by themselves, so what is there stays: growth divides only
-//! what is new, shrinking divides by what is there.
+//! what is new, shrinking divides by what is there, in both cases among as few clusters as possible if the policy
+//! says so.
 
 mod overflow;
 pub mod webster;
@@ -160,37 +161,35 @@ impl Division<'_> {
         match u32::try_from(placed) {
             Ok(placed) if placed <= self.total => self.grow(candidates, &now, self.total - placed),
             _ => {
-                let weights: Vec<_> = candidates
-                    .iter()
-                    .zip(&now)
-                    .map(|(one, now)| (one.name.as_str(), u64::from(*now)))
-                    .collect();
-                Ok(self.named(candidates, &webster::divide(self.total, &weights, self.ties)))
+                // What is there is the room: nothing is moved, only taken away.
+                let there = |(one, now): (&Candidate, &u32)| Candidate { free: *now, ..one.clone() };
+                let there: Vec<Candidate> = candidates.iter().zip(&now).map(there).collect();
+                Ok(self.named(&there, &self.by_room(&there, &vec![0; now.len()], self.total)))
             }
         }
     }
 
     /// Adds replicas to what is there.
     fn grow(&self, candidates: &[Candidate], now: &[u32], more: u32) -> Result<Shares, DivideError> {
-        if more == 0 {
-            return Ok(self.named(candidates, now));
-        }
         let room: u64 = candidates.iter().map(|one| u64::from(one.free)).sum();
         if room < u64::from(more) {
             return Err(DivideError::TooLittleRoom { needed: more, room });
         }
-        let used = match self.method {
-            Method::Aggregated => fewest(candidates, now, more),
-            _ => vec![true; candidates.len()],
-        };
-        let weights: Vec<_> = candidates
-            .iter()
-            .zip(used)
-            .map(|(one, used)| (one.name.as_str(), if used { u64::from(one.free) } else { 0 }))
-            .collect();
-        let added = webster::divide(more, &weights, self.ties);
+        let added = self.by_room(candidates, now, more);
         let sums: Vec<u32> = now.iter().zip(added).map(|(now, added)| now + added).collect();
         Ok(self.named(candidates, &sums))
+    }
+
+    /// Divides replicas in proportion to room, among as few clusters as possible if that is asked for.
+    fn by_room(&self, candidates: &[Candidate], now: &[u32], count: u32) -> Vec<u32> {
+        let used = match self.method {
+            Method::Aggregated => fewest(candidates, now, count),
+            _ => vec![true; candidates.len()],
+        };
+        let room = |(one, used): (&Candidate, bool)| if used { u64::from(one.free) } else { 0 };
+        let rooms = candidates.iter().zip(used).map(room);
+        let weights: Vec<_> = candidates.iter().map(|one| one.name.as_str()).zip(rooms).collect();
+        webster::divide(count, &weights, self.ties)
     }
 }
 

@@ -79,6 +79,9 @@ fn tables() {
         (Aggregated, 4, vec![4, 9, 3], vec![0, 0, 2], vec![0, 0, 4]),
         (Aggregated, 7, vec![4, 9, 3], vec![0, 0, 2], vec![0, 4, 3]),
         (Aggregated, 0, vec![4, 9, 3], vec![0, 0, 2], vec![0, 0, 0]),
+        // Shrinking gives up the clusters with the fewest first.
+        (Aggregated, 3, vec![99, 0, 0], vec![3, 1, 2], vec![3, 0, 0]),
+        (Aggregated, 4, vec![99, 0, 0], vec![3, 1, 2], vec![2, 0, 2]),
     ] {
         let found = divide(method, total, &free, &previous);
         assert_eq!(found, Ok(expected), "{method:?} {total} into {free:?} after {previous:?}");
