@@ -31,9 +31,10 @@ pub enum InvalidLabel {
 /// Whether a selector is valid and selects these labels. An empty selector selects everything.
 #[must_use]
 pub fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    check(selector).is_ok()
-        && selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value))
+    // Most selectors do not match, so whether they are valid is asked last.
+    selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value))
         && selector.match_expressions.iter().flatten().all(|requirement| holds(requirement, labels))
+        && check(selector).is_ok()
 }
 
 fn holds(requirement: &LabelSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
