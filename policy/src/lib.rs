@@ -1,1 +1,30 @@
 //! Karmada's PropagationPolicy and OverridePolicy, expressed in what Kubernetes itself offers.
+//!
+//! The crate starts with the words of the API ([`api`]) and with decisions over them. Every decision is a
+//! function without a client: it takes objects and gives back what shall be, so tables and properties can
+//! test it, and a controller, a webhook and an offline simulation give the same answer.
+
+#![cfg_attr(
+    test,
+    allow(clippy::needless_pass_by_value, reason = "a table reads better with `json!` than with `&json!`")
+)]
+
+pub mod affinity;
+pub mod api;
+pub mod claim;
+pub mod conflict;
+pub mod depend;
+pub mod divide;
+pub mod health;
+pub mod labels;
+pub mod matching;
+pub mod object;
+pub mod overrides;
+pub mod place;
+pub mod prune;
+pub mod retain;
+pub mod spread;
+pub mod status;
+pub mod taints;
+pub mod validate;
+pub mod workload;
