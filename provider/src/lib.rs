@@ -5,6 +5,13 @@
 //! be there first, `update` what may change later, `status` what comes back, and `capacity` how much room
 //! there is.
 
+mod json;
 pub mod marks;
 pub mod names;
 pub mod quantity;
+pub mod references;
+pub mod selector;
+pub mod target;
+pub mod translate;
+pub mod update;
+pub mod version;

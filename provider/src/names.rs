@@ -13,8 +13,8 @@ pub use ids::{HostId, HostUid, MemberName};
 pub use keys::{HostPodKey, MemberPodKey};
 pub use namespace::{Claim, MappingError, MemberNamespace, NamespaceMap};
 pub use objects::{TOKEN_KEY, ephemeral_claim, root_ca, token_secret};
-pub(crate) use text::digest;
 pub use text::{NameError, shortened};
+pub(crate) use text::{digest, is_label_value};
 
 #[cfg(test)]
 mod tests;

@@ -32,7 +32,7 @@ pub(super) fn is_label(text: &str) -> bool {
 }
 
 /// Whether this can be the value of a label, and is not empty.
-fn is_label_value(text: &str) -> bool {
+pub(crate) fn is_label_value(text: &str) -> bool {
     let edge = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
     text.len() <= 63
         && edge(text.bytes().next())
