@@ -11,6 +11,7 @@ pub mod names;
 pub mod quantity;
 pub mod references;
 pub mod selector;
+pub mod status;
 pub mod target;
 pub mod translate;
 pub mod update;
