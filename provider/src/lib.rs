@@ -5,6 +5,7 @@
 //! be there first, `update` what may change later, `status` what comes back, and `capacity` how much room
 //! there is.
 
+pub mod capacity;
 mod json;
 pub mod marks;
 pub mod names;

@@ -50,8 +50,13 @@ impl Operator {
 impl Selector {
     /// Whether an object with these labels is selected.
     pub fn matches(&self, labels: &Value) -> bool {
+        self.selects(|key| labels.get(key).and_then(Value::as_str))
+    }
+
+    /// Whether an object is selected whose labels this function knows.
+    pub fn selects<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.0.iter().all(|requirement| {
-            let value = labels.get(&requirement.key).and_then(Value::as_str);
+            let value = label(&requirement.key);
             let listed = value.is_some_and(|value| requirement.values.iter().any(|v| v == value));
             match requirement.operator {
                 Operator::In => listed,

@@ -5,10 +5,11 @@ mod policy;
 use std::{collections::BTreeSet, net::IpAddr};
 
 pub use policy::{ImageRule, Policy, Registries};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
-    names::{HostId, MemberName, NamespaceMap},
+    marks,
+    names::{HostId, MemberName, MemberNamespace, NamespaceMap, anchor},
     selector::Selector,
     version::Version,
 };
@@ -107,4 +108,49 @@ pub struct Anchor {
     pub name: String,
     /// The UID that the member gave it.
     pub uid: String,
+}
+
+impl Anchor {
+    /// The object to make.
+    pub fn manifest(namespace: &MemberNamespace, host: &HostId, node: &MemberName) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "namespace": namespace.as_str(),
+                "name": anchor(host, node),
+                "labels": { marks::HOST: host.as_str(), marks::NODE: node.as_str() },
+            },
+        })
+    }
+
+    /// The anchor, once the member has made it. None if this is not ours or was never made.
+    pub fn read(object: &Value, host: &HostId, node: &MemberName) -> Option<Self> {
+        let text = |field: &str| object.get("metadata")?.get(field)?.as_str().map(str::to_owned);
+        let (name, uid) = (text("name")?, text("uid")?);
+        (marks::is_ours(object, host, node) && name == anchor(host, node)).then_some(Self { name, uid })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_anchor_is_ours_or_none() {
+        let ids = |host: &str, node: &str| (HostId::new(host).unwrap(), MemberName::new(node).unwrap());
+        let (host, node) = ids("host-1", "member1");
+        let namespace = NamespaceMap::same().map("shop").unwrap();
+        let mut made = Anchor::manifest(&namespace, &host, &node);
+        assert_eq!(Anchor::read(&made, &host, &node), None, "it has no UID yet");
+        made["metadata"]["uid"] = "u".into();
+        assert_eq!(Anchor::read(&made, &host, &node).unwrap().uid, "u");
+        for (host, node) in [ids("host-2", "member1"), ids("host-1", "member2")] {
+            assert_eq!(Anchor::read(&made, &host, &node), None);
+            assert_ne!(
+                Anchor::manifest(&namespace, &host, &node)["metadata"]["name"],
+                made["metadata"]["name"]
+            );
+        }
+    }
 }

@@ -24,7 +24,7 @@ pub(crate) use self::{
     volumes::{ROOT_CA, is_api_access},
 };
 use crate::{
-    json::Object,
+    json::{Object, members},
     names::{
         HostPodKey, HostUid, MappingError, MemberPodKey, NameError, ephemeral_claim, root_ca, token_secret,
     },
@@ -191,14 +191,20 @@ pub fn translate(pod: &Value, target: &Target, request: &Request<'_>) -> Result<
     };
 
     let metadata = metadata::member(&context, &key, request.anchor);
-    let mut json = pod.clone();
-    if let Some(object) = json.as_object_mut() {
-        object.remove("status");
-        object.insert("apiVersion".into(), "v1".into());
-        object.insert("kind".into(), "Pod".into());
-        object.insert("metadata".into(), Value::Object(metadata));
-        object.insert("spec".into(), Value::Object(spec));
+    // Whatever else stands at the top; the three large parts are not copied only to be thrown away.
+    let mut json: Object = members(Some(pod))
+        .filter(|(field, _)| !["metadata", "spec", "status"].contains(&field.as_str()))
+        .map(|(field, value)| (field.clone(), value.clone()))
+        .collect();
+    for (field, value) in [
+        ("apiVersion", "v1".into()),
+        ("kind", "Pod".into()),
+        ("metadata", Value::Object(metadata)),
+        ("spec", Value::Object(spec)),
+    ] {
+        json.insert(field.to_owned(), value);
     }
+    let mut json = Value::Object(json);
     let applied = Applied::of(&json).to_string();
     json["metadata"]["annotations"][crate::marks::APPLIED] = json!(applied);
     Ok(MemberPod { key, json, ephemeral, notices: context.notices })

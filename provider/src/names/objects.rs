@@ -1,7 +1,7 @@
 //! Names of the objects that we make in a member beside the pods.
 
 use super::{
-    ids::{HostId, HostUid},
+    ids::{HostId, HostUid, MemberName},
     text::{digest, shortened},
 };
 
@@ -34,4 +34,11 @@ pub fn token_secret(pod: &str, uid: &HostUid, audience: Option<&str>, expiration
 /// The claim that Kubernetes makes for a generic ephemeral volume of a pod.
 pub fn ephemeral_claim(pod: &str, volume: &str) -> String {
     format!("{pod}-{volume}")
+}
+
+/// The ConfigMap that owns all that a host makes in a namespace of the member for one virtual node.
+///
+/// Hosts and regions that share a namespace each have their own: deleting it takes along what is theirs, and no more.
+pub fn anchor(host: &HostId, node: &MemberName) -> String {
+    shortened(&format!("federlet-{}-{node}", digest(&[host.as_str()])), LIMIT)
 }

@@ -69,7 +69,7 @@ const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
 /// Twelve characters that stand for these parts, in this order. The parts are told apart: `a-b` and `c` are not
 /// `a` and `b-c`.
-pub(crate) fn digest(parts: &[&str]) -> String {
+pub(super) fn digest(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_be_bytes());
