@@ -24,8 +24,14 @@ use crate::{
 const GENERATIONS_SINCE: Version = Version::v1(34);
 
 /// Fields that the host's own scheduler and controllers write, or that are fixed since creation (`qosClass`).
-const HOSTS_OWN: [&str; 5] =
-    ["qosClass", "nominatedNodeName", "resourceClaimStatuses", "extendedResourceClaimStatus", "startTime"];
+const HOSTS_OWN: [&str; 6] = [
+    "qosClass",
+    "nominatedNodeName",
+    "resourceClaimStatuses",
+    "extendedResourceClaimStatus",
+    "nodeAllocatableResourceClaimStatuses",
+    "startTime",
+];
 
 /// How the host shows pods of one member.
 #[derive(Clone, Debug)]

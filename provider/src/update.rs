@@ -56,9 +56,11 @@ pub fn plan(desired: &MemberPod, current: &Value, version: Version) -> UpdatePla
             message: format!("resources stay as they are: to change them needs Kubernetes {RESIZES_SINCE}, the member has {version}"),
         });
     } else if !resize.is_empty() {
-        // Until the new resources are seen in the member, the pod says that the old ones were applied: a write that
-        // gets lost is planned again.
-        want.resources.clone_from(&applied.resources);
+        // Until they are seen in the member, the pod does not say that any resources were applied to these
+        // containers: a write that gets lost is planned again, and so is one back to what there was before.
+        for name in resize.values().flat_map(|list| items(Some(list))).filter_map(|c| text(c, "name")) {
+            want.resources.remove(name);
+        }
         plan.resize = Some(patch(current, Object::new(), resize));
     }
 

@@ -182,6 +182,21 @@ fn a_resize_follows_and_is_not_lost_halfway() {
 }
 
 #[test]
+fn a_resize_can_be_taken_back_halfway() {
+    let (small, mut large) = (pod(), pod());
+    large["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2".into();
+    let (small, large) = (sent(&small, &cluster()), sent(&large, &cluster()));
+    let mut there = created(&small);
+    let first = plan(&large, &there, NEW);
+    for patch in [first.resize, first.patch].into_iter().flatten() {
+        apply(&mut there, &patch);
+    }
+    // It has landed and nobody has noted it yet, when the user changes their mind.
+    converge(&small, &mut there);
+    assert_eq!(there["spec"]["containers"][0]["resources"]["requests"]["cpu"], "100m");
+}
+
+#[test]
 fn an_old_member_cannot_resize_and_says_so_once() {
     let mut host = pod();
     let mut there = created(&sent(&host, &cluster()));
@@ -250,6 +265,10 @@ proptest! {
         // Ephemeral containers, resize, patch, and the note that the resize has landed.
         prop_assert!(converge(&desired, &mut there) <= 4);
         prop_assert!(plan(&desired, &there, NEW).is_empty());
+        let cpu = |pod: &Value| -> crate::quantity::Quantity {
+            pod["spec"]["containers"][0]["resources"]["requests"]["cpu"].as_str().unwrap().parse().unwrap()
+        };
+        prop_assert_eq!(cpu(&there), cpu(&desired.json));
         let (have, want) = (&there["metadata"]["labels"], &desired.json["metadata"]["labels"]);
         for (key, value) in want.as_object().unwrap() {
             prop_assert_eq!(&have[key], value);
