@@ -13,7 +13,7 @@ mod settled;
 mod summary;
 mod taints;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::{
     limits::{Limit, LimitError, Limits},
@@ -82,7 +82,8 @@ impl Capacity {
             sum.largest.raise_to(&available.minus(ours));
             sum.allocatable.add(&available);
         }
-        for node in in_scope.iter().filter(|node| !counted.iter().any(|other| other.name == node.name)) {
+        let counted: BTreeSet<&str> = counted.iter().map(|node| &*node.name).collect();
+        for node in in_scope.iter().filter(|node| !counted.contains(&*node.name)) {
             sum.stranded.add(held.on(&node.name).1);
         }
         scope.limits.cap(&mut sum.allocatable, &gross);

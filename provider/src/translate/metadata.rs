@@ -36,13 +36,7 @@ pub(super) fn member(context: &Context<'_>, key: &MemberPodKey, anchor: &Anchor)
     metadata.insert("namespace".into(), key.namespace().into());
     metadata.insert("name".into(), key.name().into());
     // With a controller, no ReplicaSet of the member takes the pod for its own, and unjoining is one delete.
-    metadata.insert(
-        "ownerReferences".into(),
-        json!([{
-            "apiVersion": "v1", "kind": "ConfigMap", "name": anchor.name, "uid": anchor.uid,
-            "controller": true, "blockOwnerDeletion": false,
-        }]),
-    );
+    metadata.insert("ownerReferences".into(), json!([anchor.owner_reference()]));
     let labels = object_mut(&mut metadata, "labels");
     for (label, value) in [
         (marks::HOST, target.host.as_str()),
