@@ -4,7 +4,7 @@ mod policy;
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-pub use policy::{ImageRule, Policy, Registries};
+pub use policy::{Policy, Registries};
 use serde_json::{Value, json};
 
 use crate::{

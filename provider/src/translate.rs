@@ -185,10 +185,7 @@ pub fn translate(pod: &Value, target: &Target, request: &Request<'_>) -> Result<
     volumes::rewrite(&mut spec, &mut context);
     env::rewrite(&mut spec, request.service_env, &mut context);
     downward::rewrite(&mut spec, &mut context);
-    let ephemeral = match spec.remove("ephemeralContainers") {
-        Some(Value::Array(containers)) => containers,
-        _ => vec![],
-    };
+    let ephemeral = ephemeral_containers(&mut spec, &mut context);
 
     let metadata = metadata::member(&context, &key, request.anchor);
     // Whatever else stands at the top; the three large parts are not copied only to be thrown away.
@@ -208,6 +205,20 @@ pub fn translate(pod: &Value, target: &Target, request: &Request<'_>) -> Result<
     let applied = Applied::of(&json).to_string();
     json["metadata"]["annotations"][crate::marks::APPLIED] = json!(applied);
     Ok(MemberPod { key, json, ephemeral, notices: context.notices })
+}
+
+/// Takes the ephemeral containers out. One that is not allowed is left behind alone: the pod runs already, and nobody
+/// gains from stopping its other updates.
+fn ephemeral_containers(spec: &mut Object, context: &mut Context<'_>) -> Vec<Value> {
+    let Some(Value::Array(mut containers)) = spec.remove("ephemeralContainers") else { return vec![] };
+    containers.retain(|container| {
+        let refusals = refuse::of_ephemeral(container, context.target);
+        if !refusals.is_empty() {
+            context.tell("EphemeralContainerNotAllowed", &refusals);
+        }
+        refusals.is_empty()
+    });
+    containers
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub struct Registries(Vec<ImageRule>);
 
 /// One entry: a registry and the beginning of a path in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImageRule {
+struct ImageRule {
     registry: String,
     path: Vec<String>,
 }

@@ -3,7 +3,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::{
-    json::{Object, containers, is_true, items, text},
+    json::{Object, is_true, items, text},
     target::Target,
     version::Version,
 };
@@ -144,7 +144,9 @@ pub(super) fn refusals(spec: &Object, target: &Target) -> Refusals {
     {
         found.push(Refusal::Privileged { container: "every".to_owned() });
     }
-    containers(spec).for_each(|container| refused_container(container, target, &mut found));
+    for list in ["initContainers", "containers"] {
+        items(spec.get(list)).for_each(|container| refused_container(container, target, &mut found));
+    }
     items(spec.get("volumes")).for_each(|volume| refused_volume(volume, target, &mut found));
     for init in items(spec.get("initContainers")) {
         if text(init, "restartPolicy") == Some("Always") {
@@ -152,6 +154,13 @@ pub(super) fn refusals(spec: &Object, target: &Target) -> Refusals {
         }
     }
     found.dedup();
+    Refusals(found)
+}
+
+/// What stands against one container that somebody adds to a pod that runs.
+pub(super) fn of_ephemeral(container: &Value, target: &Target) -> Refusals {
+    let mut found = vec![];
+    refused_container(container, target, &mut found);
     Refusals(found)
 }
 

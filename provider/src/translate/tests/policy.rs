@@ -41,7 +41,6 @@ fn everything_that_is_not_allowed_is_named_at_once() {
             Refusal::RuntimeClass { class: "gvisor".to_owned() },
             privileged("setup"),
             image("evil.example/x"),
-            privileged("debug"),
             Refusal::HostPath { volume: "etc".to_owned() },
             image("evil.example/y"),
             source("podCertificate"),
@@ -71,6 +70,17 @@ fn what_the_owner_of_the_member_allows_goes_through() {
     {
         assert!(spec.get(field).is_some(), "{field}");
     }
+}
+
+#[test]
+fn a_debug_container_that_is_not_allowed_stops_nothing_else() {
+    let debug = |name: &str, privileged: bool| json!({ "name": name, "image": "a", "securityContext": { "privileged": privileged } });
+    let spec = json!({ "ephemeralContainers": [debug("root", true), debug("plain", false)] });
+    let member = sent(&pod_with(&spec), &cluster());
+    assert_eq!(member.ephemeral.len(), 1);
+    assert_eq!(member.ephemeral[0]["name"], "plain");
+    assert_eq!(member.notices[0].reason, "EphemeralContainerNotAllowed");
+    assert!(member.notices[0].message.contains("root"));
 }
 
 #[test]
