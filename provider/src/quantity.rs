@@ -267,7 +267,9 @@ impl fmt::Display for Quantity {
             return f.write_str("0");
         }
         let small = self.nano.unsigned_abs() < 1024 * NANO.unsigned_abs();
-        if self.form == Form::Binary && !small && self.nano % NANO == 0 {
+        // Bytes that make no whole Ki have no binary suffix, and what has none is read as decimal: `2000` comes back
+        // from the API server as `2k`. It is printed so in the first place, and comparing texts settles.
+        if self.form == Form::Binary && !small && self.nano % (1024 * NANO) == 0 {
             let (mut value, mut suffix) = (self.nano / NANO, "");
             for larger in BINARY {
                 if value % 1024 != 0 {
