@@ -1,1 +1,20 @@
 //! A member cluster, or a region of one, behind the contracts of the virtual kubelet.
+//!
+//! What is here so far is the part that decides and does nothing: no client, no clock, no I/O. Reading it in the
+//! order of a pod's life: [`names`] says where a pod goes, [`translate`] what is sent there, [`references`] what must
+//! be there first, [`copy`] what that looks like there, [`update`] what may change later, [`status`] what comes back,
+//! and [`capacity`] how much room there is.
+
+pub mod capacity;
+pub mod copy;
+mod json;
+pub mod marks;
+pub mod names;
+pub mod quantity;
+pub mod references;
+pub mod selector;
+pub mod status;
+pub mod target;
+pub mod translate;
+pub mod update;
+pub mod version;

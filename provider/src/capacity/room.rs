@@ -1,0 +1,59 @@
+//! The most that is free on one machine, as node labels that the host's scheduler can compare.
+//!
+//! A sum says nothing about whether a pod fits anywhere: eight machines with one free GPU each hold no pod that wants
+//! two. The scheduler compares integers in labels (`Gt`), so each resource gets a label, in steps that suit it.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{Resources, requests, requests::PODS};
+use crate::{names::shortened, quantity::Quantity};
+
+/// Where the labels are.
+pub const ROOM_PREFIX: &str = "room.federlet.io/";
+
+/// The name part of a label has at most 63 characters.
+const NAME_LIMIT: usize = 64;
+
+/// One mebibyte.
+const MEBI: Quantity = Quantity::bytes(1 << 20);
+
+/// The label for a resource. `nvidia.com/gpu` becomes `room.federlet.io/nvidia.com_gpu`: no domain has an underscore,
+/// so no two resources meet.
+pub fn room_label(resource: &str) -> String {
+    format!("{ROOM_PREFIX}{}", shortened(&resource.replacen('/', "_", 1), NAME_LIMIT - 1))
+}
+
+/// In which steps a resource is compared: CPUs by the thousandth, bytes by the mebibyte, the rest one by one.
+fn step(resource: &str) -> Quantity {
+    match resource {
+        "cpu" => Quantity::milli(1),
+        "memory" | "ephemeral-storage" => MEBI,
+        pages if pages.starts_with("hugepages-") => MEBI,
+        _ => Quantity::units(1),
+    }
+}
+
+/// The labels for what is free on the largest machine, rounded down.
+pub fn room_labels(largest: &Resources) -> BTreeMap<String, i64> {
+    let label = |(resource, amount): (&str, Quantity)| {
+        (room_label(resource), amount.steps_down(step(resource)).max(0))
+    };
+    largest.iter().filter(|(resource, _)| *resource != PODS).map(label).collect()
+}
+
+/// Requirements for a node affinity that hold only where one machine has room for this whole pod.
+pub fn fit_expressions(pod: &Value) -> Vec<Value> {
+    let asked = requests(pod);
+    let expression = |(resource, amount): (&str, Quantity)| {
+        // More than one less: at least as much.
+        let less = amount.steps_up(step(resource)) - 1;
+        json!({ "key": room_label(resource), "operator": "Gt", "values": [less.to_string()] })
+    };
+    asked
+        .iter()
+        .filter(|(resource, amount)| *resource != PODS && *amount > Quantity::ZERO)
+        .map(expression)
+        .collect()
+}

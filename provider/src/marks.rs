@@ -1,0 +1,47 @@
+//! Labels and annotations by which we know our own.
+
+use serde_json::Value;
+
+use crate::names::{HostId, MemberName};
+
+/// Label: the host that a member object belongs to.
+pub const HOST: &str = "federlet.io/host";
+/// Label: the virtual node that a member object belongs to.
+pub const NODE: &str = "federlet.io/node";
+/// Label: the UID of the host object that a member object stands for.
+pub const HOST_UID: &str = "federlet.io/host-uid";
+
+/// Annotation: the namespace on the host. On pods and on the namespaces that we make.
+pub const HOST_NAMESPACE: &str = "federlet.io/host-namespace";
+/// Annotation: the name of the pod on the host, where it is another one.
+pub const HOST_NAME: &str = "federlet.io/host-name";
+/// Annotation: the service account that the pod has on the host.
+pub const SERVICE_ACCOUNT: &str = "federlet.io/service-account";
+/// Annotation: the address of the virtual node, for pods that ask for it through the downward API.
+pub const NODE_ADDRESS: &str = "federlet.io/node-address";
+/// Annotation: all addresses of the virtual node, separated by commas.
+pub const NODE_ADDRESSES: &str = "federlet.io/node-addresses";
+/// Annotation: the host's labels as the downward API prints them.
+pub const DOWNWARD_LABELS: &str = "federlet.io/downward-labels";
+/// Annotation: the host's annotations as the downward API prints them.
+pub const DOWNWARD_ANNOTATIONS: &str = "federlet.io/downward-annotations";
+/// Annotation: what was last asked of the member for this pod. Tells our changes from those of the member's webhooks.
+pub const APPLIED: &str = "federlet.io/applied";
+
+/// Annotation on host pods: constraints below the cluster, taken off at admission and put back in the member.
+pub const CONSTRAINTS: &str = "federlet.io/constraints";
+
+/// Whether this member object was made by this host for this virtual node.
+pub fn is_ours(object: &Value, host: &HostId, node: &MemberName) -> bool {
+    label(object, HOST) == Some(host.as_str()) && label(object, NODE) == Some(node.as_str())
+}
+
+/// The value of a label.
+pub fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.get("metadata")?.get("labels")?.get(key)?.as_str()
+}
+
+/// The value of an annotation.
+pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.get("metadata")?.get("annotations")?.get(key)?.as_str()
+}
