@@ -111,6 +111,12 @@ async fn traces_on_the_machine(instance: &Instance) -> Result<BTreeSet<String>> 
     Ok(found)
 }
 
+async fn nothing_is_left(instance: &Instance) -> Result<()> {
+    let left = traces_on_the_machine(instance).await?;
+    ensure!(left.is_empty(), "left behind: {left:?}");
+    Ok(())
+}
+
 async fn links_and_routes() -> Result<BTreeSet<String>> {
     let mut lines = BTreeSet::new();
     for words in [["-o", "link"], ["-o", "route"]] {
@@ -154,11 +160,7 @@ async fn a_sandbox_lives_as_its_user_wants() -> Result<()> {
     wrong_words_are_answered_with_the_right_ones(&own).await?;
 
     own.run(&["down"]).await?;
-    ensure!(
-        traces_on_the_machine(&own.0).await?.is_empty(),
-        "left: {:?}",
-        traces_on_the_machine(&own.0).await?
-    );
+    nothing_is_left(&own.0).await?;
     let link = federlet_sandbox::network::link_name(plan.subnet.index());
     let left: Vec<_> = links_and_routes()
         .await?
@@ -303,12 +305,7 @@ async fn killed_in_the_middle_it_starts_cleanly_the_next_time() -> Result<()> {
     let init = own.cluster("host")?;
     ensure!(init.kubectl_output(&["get", "nodes", "-o", "name"]).await?.trim() == "node/host-node1");
     own.run(&["down"]).await?;
-    ensure!(
-        traces_on_the_machine(&own.0).await?.is_empty(),
-        "left: {:?}",
-        traces_on_the_machine(&own.0).await?
-    );
-    Ok(())
+    nothing_is_left(&own.0).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -322,12 +319,7 @@ async fn interrupted_it_takes_back_what_it_began() -> Result<()> {
     let output = child.wait_with_output().await?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(!output.status.success() && said.contains("interrupted"), "{said}");
-    ensure!(
-        traces_on_the_machine(&own.0).await?.is_empty(),
-        "left: {:?}",
-        traces_on_the_machine(&own.0).await?
-    );
-    Ok(())
+    nothing_is_left(&own.0).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
