@@ -80,7 +80,11 @@ impl TelemetryArgs {
             format!("--log-level {:?} is not a level or a list of directives", self.log_level)
         })?;
         // Spans are for traces; in a log they would repeat what each line says.
-        let filter = filter.add_directive(format!("{TRACE}=off").parse()?);
+        let mut filter = filter.add_directive(format!("{TRACE}=off").parse()?);
+        if !self.log_level.contains("kube_client") {
+            // It calls an error what we try again, and say so.
+            filter = filter.add_directive("kube_client::client::builder=off".parse()?);
+        }
         let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         let lines = match self.log_format {
             LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),

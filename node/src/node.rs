@@ -5,12 +5,14 @@
 
 mod controller;
 mod document;
+mod fence;
 mod health;
 mod lease;
 mod version;
 
 pub use controller::{NodeController, NodeError, NodeFacts, NodeSettings};
 pub use document::{LEAVING_ANNOTATION, NodeTemplate, Readiness, metadata_document, status_document};
+pub use fence::Fence;
 pub use health::{Health, PingThresholds};
 pub use lease::{Holding, NodeLease};
 pub use version::HostVersion;

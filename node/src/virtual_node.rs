@@ -54,8 +54,13 @@ impl VirtualNode {
             return self.serve(stop).await;
         };
         let owner = self.facts.uid.subscribe();
-        let lease =
-            NodeLease::new(self.heartbeat_client.clone(), self.template.name.clone(), identity, owner);
+        let lease = NodeLease::new(
+            self.heartbeat_client.clone(),
+            self.template.name.clone(),
+            identity,
+            owner,
+            self.facts.fence.clone(),
+        );
         let mut holding = lease.holding();
         // The lease outlives the controllers: it is released when their last write is done.
         let release = CancellationToken::new();
@@ -101,7 +106,7 @@ impl VirtualNode {
             self.client.clone(),
             self.host_pods.join(&template.name),
             self.references.clone(),
-            facts.healthy.subscribe(),
+            facts,
             settings.pods,
             metrics.clone(),
         );

@@ -21,6 +21,7 @@ use super::{
         LEAVING_ANNOTATION, NodeTemplate, Readiness, leave_out_labels_of_others, metadata_document,
         status_document,
     },
+    fence::Fence,
     health::{Health, PingThresholds},
 };
 use crate::{
@@ -34,6 +35,9 @@ use crate::{
 const FIELD_MANAGER: &str = "federlet";
 /// Who set the first taints. A different name, because they are said once and then belong to the host's people.
 const REGISTRAR: &str = "federlet-register";
+
+/// How soon after a write of ours a contradiction by somebody else is answered.
+const QUARREL_PAUSE: Duration = Duration::from_secs(2);
 
 /// How a [`NodeController`] works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,11 +84,13 @@ pub struct NodeFacts {
     pub healthy: watch::Sender<bool>,
     /// The UID of the Node object, while there is one.
     pub uid: watch::Sender<Option<String>>,
+    /// Whether this process may act for it.
+    pub fence: Fence,
 }
 
 impl Default for NodeFacts {
     fn default() -> Self {
-        Self { healthy: watch::Sender::new(false), uid: watch::Sender::new(None) }
+        Self { healthy: watch::Sender::new(false), uid: watch::Sender::new(None), fence: Fence::default() }
     }
 }
 
@@ -182,7 +188,10 @@ impl NodeController {
                     Some(Ok(watcher::Event::InitApply(node) | watcher::Event::Apply(node))) => {
                         listed = true;
                         if self.see(&node) || self.known.written.is_none() {
-                            due = Instant::now();
+                            // Should somebody insist on another opinion, we do not quarrel all day.
+                            let now = Instant::now();
+                            let rested = self.known.written.map_or(now, |at| at + QUARREL_PAUSE);
+                            due = due.min(rested.max(now));
                         }
                     }
                     Some(Ok(watcher::Event::Delete(_))) => {

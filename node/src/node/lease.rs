@@ -12,6 +12,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use super::fence::Fence;
 use crate::contract::NodeName;
 
 /// How often a lease is renewed, and how long it lasts: as the kubelet's.
@@ -42,21 +43,25 @@ pub struct NodeLease {
     identity: String,
     owner: watch::Receiver<Option<String>>,
     holding: watch::Sender<Holding>,
+    fence: Fence,
     renewed: Option<Instant>,
     rival: Option<(Option<MicroTime>, Instant)>,
 }
 
 impl NodeLease {
-    /// A lease for `node`, held as `identity`. `owner` is the UID of the Node object, with which the lease goes.
+    /// A lease for `node`, held as `identity`. `owner` is the UID of the Node object, with which the lease goes;
+    /// `fence` is closed until the lease is ours.
     pub fn new(
         client: Client,
         node: NodeName,
         identity: String,
         owner: watch::Receiver<Option<String>>,
+        fence: Fence,
     ) -> Self {
+        fence.close();
         let api = Api::namespaced(client, NAMESPACE);
         let holding = watch::Sender::new(Holding::Unknown);
-        Self { api, node, identity, owner, holding, renewed: None, rival: None }
+        Self { api, node, identity, owner, holding, fence, renewed: None, rival: None }
     }
 
     /// Whether the lease is ours, as it changes.
@@ -102,11 +107,13 @@ impl NodeLease {
     }
 
     async fn beat(&mut self) -> Result<Holding, kube::Error> {
+        let sent = Instant::now();
         let Some(mut lease) = self.api.get_opt(self.node.as_str()).await? else {
             self.api.create(&PostParams::default(), &self.fresh()).await?;
-            return Ok(self.held());
+            return Ok(self.held(sent));
         };
         if self.belongs_to_another(&lease) {
+            self.fence.close();
             return Ok(Holding::Others);
         }
         lease.spec = Some(self.spec());
@@ -115,11 +122,12 @@ impl NodeLease {
         }
         // The version that was read goes with it: of two processes that take a free lease, one is refused.
         self.api.replace(self.node.as_str(), &PostParams::default(), &lease).await?;
-        Ok(self.held())
+        Ok(self.held(sent))
     }
 
-    fn held(&mut self) -> Holding {
-        self.renewed = Some(Instant::now());
+    fn held(&mut self, sent: Instant) -> Holding {
+        self.renewed = Some(sent);
+        self.fence.renewed(sent, LASTS);
         self.rival = None;
         Holding::Ours
     }

@@ -2,10 +2,7 @@ use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use kube::Client;
-use tokio::{
-    sync::{Semaphore, watch},
-    time::MissedTickBehavior,
-};
+use tokio::{sync::Semaphore, time::MissedTickBehavior};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 
@@ -22,6 +19,7 @@ use crate::{
     contract::{NodeName, PodChange, Provider},
     decide::Backoff,
     metrics::Metrics,
+    node::NodeFacts,
 };
 
 /// How a [`PodController`] works.
@@ -53,8 +51,8 @@ pub struct PodController {
 impl PodController {
     /// A controller for one node.
     ///
-    /// `healthy` says whether the node is Ready; while it is not, no pod status is written. Without `references`
-    /// pods start whether or not the objects they name exist.
+    /// While `facts` say that the node is not Ready, no pod status is written; while they say that its lease is not
+    /// ours, nothing is done at all. Without `references` pods start whether or not the objects they name exist.
     #[expect(
         clippy::too_many_arguments,
         reason = "each is a different part of the world, named at the one call"
@@ -65,13 +63,14 @@ impl PodController {
         client: Client,
         view: Arc<NodePods>,
         references: Option<Arc<References>>,
-        healthy: watch::Receiver<bool>,
+        facts: &NodeFacts,
         settings: PodSettings,
         metrics: Arc<Metrics>,
     ) -> Self {
         let events = Events::new(client.clone(), &node);
         let (host, notes) = (Host::new(client), Notes::default());
-        let sync = PodSync { node, provider, host, view, references, events, notes, healthy, metrics };
+        let (healthy, fence) = (facts.healthy.subscribe(), facts.fence.clone());
+        let sync = PodSync { node, provider, host, view, references, events, notes, healthy, fence, metrics };
         Self { settings, sync: Arc::new(sync) }
     }
 

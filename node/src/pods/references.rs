@@ -54,6 +54,8 @@ struct Name {
 
 struct Missing {
     waiting: HashSet<Waiter>,
+    /// When it was last looked for in person: a watch may be forbidden or broken.
+    looked: Instant,
     _watch: AbortOnDropHandle<()>,
 }
 
@@ -101,8 +103,11 @@ impl References {
     }
 
     async fn exists(&self, name: &Name) -> Result<bool, HostError> {
-        if self.missing.lock().contains_key(name) {
-            return Ok(false);
+        if let Some(missing) = self.missing.lock().get_mut(name) {
+            if missing.looked.elapsed() < BELIEVED {
+                return Ok(false);
+            }
+            missing.looked = Instant::now();
         }
         let seen = {
             let mut all = self.seen.lock();
@@ -122,7 +127,20 @@ impl References {
             ReferenceKind::Secret => found::<Secret>(&self.client, name).await?,
         };
         *seen = exists.then(Instant::now);
+        if exists {
+            self.appeared(name);
+        }
         Ok(exists)
+    }
+
+    /// Wakes whoever waits for it.
+    fn appeared(&self, name: &Name) {
+        let appeared = self.missing.lock().remove(name);
+        for waiter in appeared.into_iter().flat_map(|mut missing| std::mem::take(&mut missing.waiting)) {
+            if let Some(queue) = waiter.queue.upgrade() {
+                queue.add(&waiter.key);
+            }
+        }
     }
 
     /// Puts the pod back into the queue when the object appears.
@@ -137,7 +155,10 @@ impl References {
             let (this, watched) = (Arc::downgrade(self), name.clone());
             let watch = tokio::spawn(async move { Self::watch(this, watched).await });
             let watch = AbortOnDropHandle::new(watch);
-            missing.insert(name, Missing { waiting: HashSet::from([waiter]), _watch: watch });
+            missing.insert(
+                name,
+                Missing { waiting: HashSet::from([waiter]), looked: Instant::now(), _watch: watch },
+            );
         }
     }
 
@@ -158,12 +179,8 @@ impl References {
             ReferenceKind::ConfigMap => appears::<ConfigMap>(&client, &name).await,
             ReferenceKind::Secret => appears::<Secret>(&client, &name).await,
         }
-        let Some(this) = this.upgrade() else { return };
-        let appeared = this.missing.lock().remove(&name);
-        for waiter in appeared.into_iter().flat_map(|mut missing| std::mem::take(&mut missing.waiting)) {
-            if let Some(queue) = waiter.queue.upgrade() {
-                queue.add(&waiter.key);
-            }
+        if let Some(this) = this.upgrade() {
+            this.appeared(&name);
         }
     }
 }

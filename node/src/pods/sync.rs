@@ -19,6 +19,7 @@ use crate::{
     contract::{NodeName, Pod, PodId, PodKey, Provider, ProviderError},
     decide::{self, Backoff, Rest, Seen, Step, next_step},
     metrics::Metrics,
+    node::Fence,
 };
 
 /// How long a provider may take for one call.
@@ -40,6 +41,7 @@ pub(super) struct PodSync {
     pub(super) events: Events,
     pub(super) notes: Notes,
     pub(super) healthy: watch::Receiver<bool>,
+    pub(super) fence: Fence,
     pub(super) metrics: Arc<Metrics>,
 }
 
@@ -64,6 +66,10 @@ impl From<HostError> for Trouble {
 impl PodSync {
     /// Looks at one pod. `failures` is how often in a row that failed before.
     pub(super) async fn sync(&self, key: &PodKey, failures: u32) -> Outcome {
+        // Another process may have taken over while we were not looking.
+        if !self.fence.holds() {
+            return Outcome::After(Duration::from_secs(1));
+        }
         let host = self.view.get(key);
         match self.try_sync(key, host.as_ref()).await {
             Ok(outcome) => outcome,

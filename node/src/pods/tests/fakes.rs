@@ -24,6 +24,7 @@ use crate::contract::{
     ChangeStream, NodeName, NodeProvider, Pod, PodId, PodKey, PodLifecycleHandler, PodNotifier, PodStreams,
     ProviderError, ReportStream,
 };
+use crate::node::Fence;
 
 pub(super) struct Fixture {
     pub(super) host: Arc<FakeHost>,
@@ -60,6 +61,7 @@ impl Fixture {
             events: Events::new(client, &node),
             notes: Notes::default(),
             healthy: healthy.subscribe(),
+            fence: Fence::default(),
             metrics: Arc::default(),
             node,
         };
