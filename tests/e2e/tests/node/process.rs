@@ -10,6 +10,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use federlet_e2e::SOON;
 use federlet_sandbox::{Cluster, eventually};
+use serde_json::Value;
 use tokio::{
     process::{Child, Command},
     sync::OnceCell,
@@ -111,10 +112,14 @@ pub(crate) async fn remove_node(host: &Cluster, name: &str) -> Result<()> {
 
 /// Says yes to the node's request for a serving certificate, as its administrator would.
 pub(crate) async fn approve(host: &Cluster, node: &str) -> Result<()> {
-    let prefix = format!("certificatesigningrequest.certificates.k8s.io/federlet-{node}-");
+    let prefix = format!("federlet-{node}-");
     eventually("the node asks for a certificate", SOON, async || {
-        let all = host.kubectl_output(&["get", "csr", "-o", "name"]).await?;
-        let asked = all.lines().find(|line| line.starts_with(&prefix)).context("not yet")?;
+        let all: Value = serde_json::from_str(&host.kubectl_output(&["get", "csr", "-o", "json"]).await?)?;
+        // Requests of an earlier run have their answer.
+        let open =
+            all["items"].as_array().into_iter().flatten().filter(|r| r["status"].get("conditions").is_none());
+        let names = open.filter_map(|request| request["metadata"]["name"].as_str());
+        let asked = names.filter(|name| name.starts_with(&prefix)).next_back().context("not yet")?;
         host.kubectl_output(&["certificate", "approve", asked]).await
     })
     .await?;
