@@ -118,8 +118,8 @@ pub(crate) async fn approve(host: &Cluster, node: &str) -> Result<()> {
         // Requests of an earlier run have their answer.
         let open =
             all["items"].as_array().into_iter().flatten().filter(|r| r["status"].get("conditions").is_none());
-        let names = open.filter_map(|request| request["metadata"]["name"].as_str());
-        let asked = names.filter(|name| name.starts_with(&prefix)).next_back().context("not yet")?;
+        let mut names = open.filter_map(|request| request["metadata"]["name"].as_str());
+        let asked = names.rfind(|name| name.starts_with(&prefix)).context("not yet")?;
         host.kubectl_output(&["certificate", "approve", asked]).await
     })
     .await?;
