@@ -10,7 +10,6 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use federlet_e2e::SOON;
 use federlet_sandbox::{Cluster, eventually};
-use serde_json::Value;
 use tokio::{
     process::{Child, Command},
     sync::OnceCell,
@@ -39,6 +38,7 @@ impl Process {
         let (port, child) = (free_port()?, spawn_nothing()?);
         let mut process =
             Self { name: name.to_owned(), port, address, metrics, host: host.clone(), folder, child };
+        forget_requests(host, name).await?;
         process.restart().await?;
         approve(host, name).await?;
         process.answers().await?;
@@ -110,17 +110,26 @@ pub(crate) async fn remove_node(host: &Cluster, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// The node's requests for serving certificates.
+async fn requests(host: &Cluster, node: &str) -> Result<Vec<String>> {
+    let prefix = format!("certificatesigningrequest.certificates.k8s.io/federlet-{node}-");
+    let all = host.kubectl_output(&["get", "csr", "-o", "name"]).await?;
+    Ok(all.lines().filter(|line| line.starts_with(&prefix)).map(str::to_owned).collect())
+}
+
+/// Takes away what an earlier run asked for, so that only the request of this one is there to approve.
+pub(crate) async fn forget_requests(host: &Cluster, node: &str) -> Result<()> {
+    for request in requests(host, node).await? {
+        host.kubectl_output(&["delete", &request]).await?;
+    }
+    Ok(())
+}
+
 /// Says yes to the node's request for a serving certificate, as its administrator would.
 pub(crate) async fn approve(host: &Cluster, node: &str) -> Result<()> {
-    let prefix = format!("federlet-{node}-");
     eventually("the node asks for a certificate", SOON, async || {
-        let all: Value = serde_json::from_str(&host.kubectl_output(&["get", "csr", "-o", "json"]).await?)?;
-        // Requests of an earlier run have their answer.
-        let open =
-            all["items"].as_array().into_iter().flatten().filter(|r| r["status"].get("conditions").is_none());
-        let mut names = open.filter_map(|request| request["metadata"]["name"].as_str());
-        let asked = names.rfind(|name| name.starts_with(&prefix)).context("not yet")?;
-        host.kubectl_output(&["certificate", "approve", asked]).await
+        let asked = requests(host, node).await?.pop().context("not yet")?;
+        host.kubectl_output(&["certificate", "approve", &asked]).await
     })
     .await?;
     Ok(())

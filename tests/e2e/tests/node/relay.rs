@@ -28,7 +28,7 @@ use kube::{Client, Config, client::Body};
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::process::{address_towards, approve, free_port};
+use super::process::{address_towards, approve, forget_requests, free_port};
 
 struct Relay {
     memory: MemoryProvider,
@@ -117,6 +117,7 @@ pub(crate) async fn serve_relay(
     namespace: &str,
     pod: &'static str,
 ) -> Result<DropGuard> {
+    forget_requests(host, name).await?;
     let metrics = Arc::default();
     let node = NodeName::new(name)?;
     let (to_host, to_member) = (config(host).await?, config(member).await?);
