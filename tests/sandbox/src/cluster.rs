@@ -78,9 +78,13 @@ impl Cluster {
         Ok(command)
     }
 
-    /// Runs kubectl with these words and returns what it printed.
+    /// Runs kubectl with these words and returns what it printed. One that waits for ever is ended with an error.
     pub async fn kubectl_output(&self, words: &[&str]) -> Result<String> {
-        crate::shell::output(self.kubectl()?.args(words)).await
+        let mut command = self.kubectl()?;
+        let patience = std::time::Duration::from_secs(300);
+        tokio::time::timeout(patience, crate::shell::output(command.args(words)))
+            .await
+            .with_context(|| format!("`kubectl {}` does not end", words.join(" ")))?
     }
 
     /// Cuts it off from every other cluster and from this machine.
