@@ -69,6 +69,9 @@ async fn measure(instance: &Instance, binary: &PathBuf, args: &Args, progress: &
         let ratio = if line.peer > 0.0 { format!("{:.2}", line.ours / line.peer) } else { "-".to_owned() };
         table.add_row([line.what, cell(line.ours), cell(line.peer), ratio]);
     }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
     println!("\n{}", table.trim_fmt());
     println!("\nBelow 1, federlet is the faster or smaller one.");
     Ok(())
