@@ -6,8 +6,12 @@ use std::{path::PathBuf, process::Stdio, time::Duration};
 use anyhow::{Context, Result, ensure};
 use comfy_table::{Table, presets};
 use federlet_sandbox::{
-    Cluster, Instance, component, process::Process, progress::Progress, state::State, testing::run_sandbox,
-    up::checkout,
+    Cluster, Instance, component,
+    process::Process,
+    progress::Progress,
+    state::State,
+    testing::run_sandbox,
+    up::{build_federlet, checkout},
 };
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
@@ -35,7 +39,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: &Args) -> Result<()> {
     ensure!(args.rounds > 0 && args.singles > 0 && args.many > 0, "each number must be at least 1");
     let progress = Progress::new();
-    let binary = build(&progress).await?;
+    let binary = build_federlet(true, &progress).await?;
     let instance = Instance::new("bench")?;
     run_sandbox(&instance, &["up", "--members", "1", "--kwok-nodes", &format!("{MEMBER}=1")]).await?;
     let measured = measure(&instance, &binary, args, &progress).await;
@@ -75,18 +79,6 @@ async fn measure(instance: &Instance, binary: &PathBuf, args: &Args, progress: &
     println!("\n{}", table.trim_fmt());
     println!("\nBelow 1, federlet is the faster or smaller one.");
     Ok(())
-}
-
-/// As users run it: optimised.
-async fn build(progress: &Progress) -> Result<PathBuf> {
-    let step = progress.step("build federlet, optimised");
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(checkout()).args(["build", "--release", "--package", "federlet"]);
-    federlet_sandbox::shell::watch(&mut command, |line| step.say(line.trim())).await?;
-    step.done("");
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout().join("target"), PathBuf::from);
-    Ok(target.join("release/federlet"))
 }
 
 fn start_federlet(binary: &PathBuf, cluster: &Cluster, state: &State) -> Result<Child> {

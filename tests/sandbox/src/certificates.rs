@@ -21,6 +21,18 @@ pub struct Certificates {
     dir: PathBuf,
 }
 
+/// Writes a file that only its owner can read.
+pub fn write_private(path: &Path, text: &str) -> Result<()> {
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(file.write_all(text.as_bytes())?)
+}
+
 /// A certificate and the key that signs with it.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
@@ -144,14 +156,6 @@ impl Certificates {
     }
 
     fn write(&self, name: &str, text: &str) -> Result<()> {
-        let path = self.file(name);
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&path)
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(file.write_all(text.as_bytes())?)
+        write_private(&self.file(name), text)
     }
 }

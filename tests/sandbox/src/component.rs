@@ -1,7 +1,6 @@
 //! A daemon of a cluster: started, stopped and started again with the same words.
 
 use std::{
-    collections::BTreeMap,
     fs::{self, OpenOptions},
     path::{Path, PathBuf},
     process::Stdio,
@@ -28,9 +27,6 @@ pub struct Component {
     pub program: PathBuf,
     /// Its words.
     pub args: Vec<String>,
-    /// Added to the machine's own environment.
-    #[serde(default)]
-    pub env: BTreeMap<String, String>,
 }
 
 impl Component {
@@ -60,7 +56,6 @@ impl Component {
             command.env(name, value.unwrap_or_default());
         }
         let child = command
-            .envs(&self.env)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

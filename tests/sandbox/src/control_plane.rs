@@ -29,13 +29,7 @@ pub async fn start(
         ControlPlane { cluster, certificates, dir: machine.instance().cluster_dir(&cluster.name) };
     step.say("etcd");
     let run = async |role: &str, program: PathBuf, args: Vec<String>| {
-        let component = Component {
-            id: role.to_owned(),
-            machine: machine.name().to_owned(),
-            program,
-            args,
-            env: [].into(),
-        };
+        let component = Component { id: role.to_owned(), machine: machine.name().to_owned(), program, args };
         component.start(machine, &cluster.name).await
     };
     run("etcd", binaries.etcd()?, control_plane.etcd()).await?;

@@ -1,11 +1,14 @@
 //! Kubeconfigs of a sandbox's clusters: self-contained, so that any kubectl anywhere on this machine can use them.
 
-use std::{fs, io::Write, os::unix::fs::OpenOptionsExt, path::Path};
+use std::{fs, path::Path};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::{certificates::Certificates, plan::ClusterPlan};
+use crate::{
+    certificates::{Certificates, write_private},
+    plan::ClusterPlan,
+};
 
 /// A kubeconfig of the cluster for the holder of one of its client certificates. JSON is YAML too, and needs no
 /// other library.
@@ -41,14 +44,7 @@ pub fn write(path: &Path, kubeconfig: &Value) -> Result<()> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir)?;
     }
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(file.write_all(serde_json::to_string_pretty(kubeconfig)?.as_bytes())?)
+    write_private(path, &serde_json::to_string_pretty(kubeconfig)?)
 }
 
 fn base64(bytes: &[u8]) -> String {

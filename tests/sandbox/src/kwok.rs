@@ -30,11 +30,10 @@ pub async fn start(
         args: vec![
             format!("--kubeconfig={}", path.display()),
             "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake".to_owned(),
-            format!("--node-ip={}", machine_address(cluster)),
+            format!("--node-ip={}", cluster.control_plane().address),
             // Without leases, nodes under load miss their heartbeats and go NotReady.
             "--node-lease-duration-seconds=40".to_owned(),
         ],
-        env: [].into(),
     };
     component.start(machine, &cluster.name).await?;
     stream::iter(0..cluster.kwok_nodes)
@@ -43,10 +42,6 @@ pub async fn start(
         .try_collect::<Vec<()>>()
         .await?;
     Ok(())
-}
-
-fn machine_address(cluster: &ClusterPlan) -> std::net::Ipv4Addr {
-    cluster.control_plane().address
 }
 
 fn node(cluster: &str, index: u32) -> serde_json::Value {

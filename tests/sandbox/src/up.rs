@@ -53,7 +53,7 @@ pub async fn up(instance: &Instance, shape: &Shape, progress: &Progress) -> Resu
     }
     packages::ensure(progress).await?;
     binaries.ensure(&draft.kubernetes_versions(), progress).await?;
-    let federlet = build_federlet(progress).await?;
+    let federlet = build_federlet(false, progress).await?;
     clean(instance, cleanup::Files::Remove).await?;
     let state = claim(instance, shape).await?;
     let started = async {
@@ -274,14 +274,17 @@ fn write_kubeconfigs(instance: &Instance, state: &State) -> Result<()> {
     Ok(())
 }
 
-/// Compiles the binary for its image.
-async fn build_federlet(progress: &Progress) -> Result<PathBuf> {
-    let step = progress.step("build federlet");
+/// Compiles Federlet, as users run it or as fast as possible, and says where it is.
+pub async fn build_federlet(optimised: bool, progress: &Progress) -> Result<PathBuf> {
+    let step = progress.step(if optimised { "build federlet, optimised" } else { "build federlet" });
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(checkout()).args(["build", "--package", "federlet"]);
+    command
+        .current_dir(checkout())
+        .args(["build", "--package", "federlet"])
+        .args(optimised.then_some("--release"));
     shell::watch(&mut command, |line| step.say(line.trim())).await.context("federlet does not compile")?;
     step.done("");
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout().join("target"), PathBuf::from);
-    Ok(target.join("debug/federlet"))
+    Ok(target.join(if optimised { "release" } else { "debug" }).join("federlet"))
 }

@@ -91,13 +91,8 @@ impl Worker<'_> {
     }
 
     async fn start(&self, role: &str, program: std::path::PathBuf, args: Vec<String>) -> Result<()> {
-        let component = Component {
-            id: self.component(role),
-            machine: self.plan.name.clone(),
-            program,
-            args,
-            env: [].into(),
-        };
+        let component =
+            Component { id: self.component(role), machine: self.plan.name.clone(), program, args };
         component.start(self.machine, &self.cluster.name).await
     }
 
