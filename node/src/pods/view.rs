@@ -78,6 +78,12 @@ impl HostPods {
         nodes.iter().find_map(|(name, pods)| Some((name.clone(), pods.get(key)?)))
     }
 
+    /// The pod of this name on a node.
+    pub fn get(&self, node: &NodeName, key: &PodKey) -> Option<Pod> {
+        let pods = self.nodes.read().get(node).cloned();
+        pods.and_then(|pods| pods.get(key))
+    }
+
     /// Every pod of a node.
     pub fn of(&self, node: &NodeName) -> Vec<Pod> {
         let pods = self.nodes.read().get(node).cloned();

@@ -1,4 +1,4 @@
-//! Cluster: a member, as far as placement looks at it.
+//! Cluster: a member, where it is and how it is.
 
 use std::collections::BTreeMap;
 

@@ -1,0 +1,82 @@
+//! What somebody decided about a member when it joined.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Taint;
+
+use crate::{
+    capacity::Limits,
+    copy::StorageClasses,
+    names::{MemberName, NamespaceMap},
+    selector::Selector,
+    status::PodAddresses,
+    target::Policy,
+};
+
+/// A member as its owner and the host's people want it. Read from a Cluster or from a file.
+#[derive(Clone, Debug)]
+pub struct MemberSettings {
+    /// Its name, and that of its virtual node.
+    pub name: MemberName,
+    /// Only the nodes that it selects; all if unset.
+    pub region: Option<Selector>,
+    /// Where namespaces of the host are in the member.
+    pub namespaces: NamespaceMap,
+    /// What becomes of the node while the member cannot be reached.
+    pub offline: Offline,
+    /// The most that pods of this host may have.
+    pub limits: Limits,
+    /// What may run there.
+    pub policy: Policy,
+    /// Which API server pods talk to.
+    pub api: ApiChoice,
+    /// Where storage classes of the host are in the member.
+    pub storage_classes: StorageClasses,
+    /// Whether the host shows the addresses that pods have in the member.
+    pub pod_addresses: PodAddresses,
+    /// Labels of the node.
+    pub labels: BTreeMap<String, String>,
+    /// Taints of the node beside its own.
+    pub taints: Vec<Taint>,
+}
+
+impl MemberSettings {
+    /// A whole cluster, with nothing special.
+    pub fn new(name: MemberName) -> Self {
+        Self {
+            name,
+            region: None,
+            namespaces: NamespaceMap::same(),
+            offline: Offline::Evict,
+            limits: Limits::default(),
+            policy: Policy::default(),
+            api: ApiChoice::Host,
+            storage_classes: StorageClasses::default(),
+            pod_addresses: PodAddresses::default(),
+            labels: BTreeMap::new(),
+            taints: Vec::new(),
+        }
+    }
+}
+
+/// What becomes of a node while its member cannot be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Offline {
+    /// It is NotReady, and the host moves its pods as it does for any node.
+    #[default]
+    Evict,
+    /// It stays Ready, takes no new pods, and keeps those it has: they most likely run.
+    Keep,
+}
+
+/// Which API server pods talk to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ApiChoice {
+    /// The host's, as on any node of the host.
+    #[default]
+    Host,
+    /// The member's own.
+    Member,
+    /// None.
+    None,
+}
