@@ -9,6 +9,7 @@ pub mod api;
 pub mod capacity;
 pub mod copy;
 pub mod errors;
+pub mod follow;
 mod json;
 pub mod marks;
 pub mod names;
