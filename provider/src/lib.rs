@@ -7,6 +7,7 @@
 
 pub mod api;
 pub mod capacity;
+pub mod cluster;
 pub mod copy;
 pub mod errors;
 pub mod follow;
@@ -23,3 +24,4 @@ pub mod target;
 pub mod translate;
 pub mod update;
 pub mod version;
+pub mod watch;
