@@ -13,6 +13,7 @@ mod inventory;
 mod ledger;
 mod member;
 mod place;
+mod services;
 mod sources;
 mod tokens;
 mod work;
@@ -36,12 +37,13 @@ use self::{
     ledger::{Finished, Job, State},
     member::Member,
     place::{Need, Origin, Place, Resource, TokenOrigin},
+    services::Services,
     sources::Sources,
 };
 use crate::{references::references, site::Site, target::Target, watch::MemberWatch};
 
 /// The resources whose copies are kept an eye on.
-const RESOURCES: [Resource; 3] = [Resource::ConfigMap, Resource::Secret, Resource::Claim];
+const RESOURCES: [Resource; 4] = [Resource::ConfigMap, Resource::Secret, Resource::Claim, Resource::Service];
 
 /// How many places are looked at at the same time.
 const WORKERS: usize = 16;
@@ -87,6 +89,7 @@ pub struct Follow {
     sources: Sources,
     inventory: Arc<Inventory>,
     member: Member,
+    services: Services,
     recorder: Recorder,
     /// The member's pods, once somebody said where they are watched.
     watch: OnceLock<Arc<MemberWatch>>,
@@ -106,7 +109,8 @@ impl Follow {
         let member = Member::new(site.member.pods.clone());
         let reporter = Reporter { controller: "federlet".into(), instance: Some(site.host.node.to_string()) };
         let recorder = Recorder::new(site.host.client.clone(), reporter);
-        Arc::new(Self { site, settings, desk, sources, inventory, member, recorder, watch: OnceLock::new() })
+        let (services, watch) = (Services::default(), OnceLock::new());
+        Arc::new(Self { site, settings, desk, sources, inventory, member, services, recorder, watch })
     }
 
     /// Says where the member's pods are watched. From then on nothing is written to a cluster that is not the member,
@@ -151,6 +155,7 @@ impl Follow {
         }
         tasks.spawn(self.clone().collect(stop.clone()));
         tasks.spawn(self.clone().watch_claims(stop.clone()));
+        tasks.spawn(self.clone().watch_services(stop.clone()));
         tasks.spawn(self.clone().reclaim_volumes(stop.clone()));
         let workers = Arc::new(Semaphore::new(WORKERS));
         while let Ok(worker) = workers.clone().acquire_owned().await {
@@ -194,20 +199,23 @@ impl Follow {
         }
     }
 
-    /// Pods that run hear what is wrong with what they use; those that wait for it hear it anyway.
+    /// Pods that run hear what is wrong with what they use; those that wait for it hear it anyway. Nobody waits for a
+    /// Service.
     fn tell(&self, job: &Job, error: &ProviderError) {
+        let taken = matches!(error, ProviderError::AlreadyExists { .. });
         // One glitch is no news, and what lasts is told once.
-        if self.desk.ledger().failures(&job.place) == 3 {
+        let when = if job.place.resource == Resource::Service && taken { 1 } else { 3 };
+        if self.desk.ledger().failures(&job.place) == when {
             self.tell_users(job, error.reason(), error);
         }
     }
 
     fn tell_users(&self, job: &Job, reason: &str, error: &ProviderError) {
         let users: Vec<PodId> = self.desk.ledger().users(&job.place).take(TOLD).cloned().collect();
+        let all = job.place.resource == Resource::Service;
         for id in users {
-            if let Some(pod) =
-                self.site.host_pod(id.key()).filter(|pod| pod.uid() == id.uid() && pod.was_started())
-            {
+            let pod = self.site.host_pod(id.key()).filter(|pod| pod.uid() == id.uid());
+            if let Some(pod) = pod.filter(|pod| all || pod.was_started()) {
                 self.site.host.events.warn(&pod, "Following", reason, &error.to_string());
             }
         }
@@ -247,6 +255,7 @@ impl Follow {
                 optional: false,
             });
         }
+        needs.extend(self.services.needs(pod, &namespace));
         Ok(needs)
     }
 }

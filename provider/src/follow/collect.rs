@@ -14,7 +14,7 @@ use super::{
 use crate::watch::Slot;
 
 /// What a pod alone needs. Claims live as long as those of the host.
-const NEEDED: [Resource; 2] = [Resource::ConfigMap, Resource::Secret];
+const NEEDED: [Resource; 3] = [Resource::ConfigMap, Resource::Secret, Resource::Service];
 
 impl Follow {
     /// Takes away copies that no pod of the host refers to, until told to stop.
@@ -34,8 +34,12 @@ impl Follow {
                 _ = timer.tick() => {}
             }
             self.release_ended();
-            if let Some(copies) = self.inventory.all(&NEEDED) {
-                self.sweep(copies);
+            // Which Services are needed is known once all were seen.
+            let known = NEEDED.into_iter().filter(|r| *r != Resource::Service || self.services.are_listed());
+            for resource in known {
+                if let Some(copies) = self.inventory.all(resource) {
+                    self.sweep(copies);
+                }
             }
         }
     }
@@ -70,8 +74,7 @@ impl Follow {
     fn sweep(&self, copies: Vec<Place>) {
         let strangers: Vec<Place> = {
             let ledger = self.desk.ledger();
-            let needed = |place: &Place| NEEDED.contains(&place.resource) && !ledger.knows(place);
-            copies.into_iter().filter(needed).collect()
+            copies.into_iter().filter(|place| !ledger.knows(place)).collect()
         };
         if strangers.is_empty() {
             return;

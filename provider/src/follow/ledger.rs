@@ -172,7 +172,7 @@ impl Ledger {
 
     /// Whether all that a pod needs is there.
     pub(super) fn verdict(&mut self, pod: &PodId, needs: &[Need]) -> Result<(), ProviderError> {
-        for need in needs {
+        for need in needs.iter().filter(|need| !matches!(need.origin, Origin::Service { .. })) {
             let Some(entry) = self.entries.get_mut(&need.place) else {
                 return Err(ProviderError::unavailable(format!("{} is not known yet", need.place)));
             };
@@ -209,6 +209,11 @@ impl Ledger {
                 if matches!(entry.origin, Some(Origin::Token(_))) { Duration::ZERO } else { self.linger };
             self.schedule(place, Some(now + linger));
         }
+    }
+
+    /// Whether a pod needs anything.
+    pub(super) fn has(&self, pod: &PodId) -> bool {
+        self.pods.contains_key(pod)
     }
 
     /// The pods that need anything.
@@ -397,6 +402,7 @@ fn missing(origin: &Origin) -> ProviderError {
         Origin::Object { kind: crate::references::Kind::Secret, .. } => "MandatorySecretNotFound",
         Origin::Object { kind: crate::references::Kind::ConfigMap, .. } => "MandatoryConfigMapNotFound",
         Origin::Object { .. } => "ClaimNotFound",
+        Origin::Service { .. } => "ServiceNotFound",
         Origin::Token(_) => "ServiceAccountNotFound",
     };
     ProviderError::rejected(reason, format!("{origin} not found on the host"))

@@ -35,6 +35,9 @@ impl Follow {
             Some(Origin::Object { kind, namespace, name }) if job.wanted => {
                 self.object(job, *kind, namespace, name).await
             }
+            Some(Origin::Service { namespace, name }) if job.wanted => {
+                self.service(job, namespace, name).await
+            }
             Some(Origin::Token(origin)) if job.wanted => self.token(job, origin).await,
             _ => self.unneeded(job).await,
         }

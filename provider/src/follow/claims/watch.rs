@@ -38,7 +38,7 @@ impl Follow {
             let event = tokio::select! {
                 () = stop.cancelled() => return,
                 _ = timer.tick(), if compare.is_some() => {
-                    if let Some(copies) = self.inventory.all(&[Resource::Claim]) {
+                    if let Some(copies) = self.inventory.all(Resource::Claim) {
                         self.visit_forgotten(&copies, &compare.take().unwrap_or_default());
                     }
                     continue;
@@ -102,7 +102,7 @@ impl Follow {
 
     /// Copies whose claim went while nobody looked.
     fn visit_forgotten(&self, copies: &[Place], listed: &HashSet<Place>) {
-        let gone = copies.iter().filter(|place| place.resource == Resource::Claim && !listed.contains(place));
+        let gone = copies.iter().filter(|place| !listed.contains(place));
         self.desk.change(|ledger, now| gone.for_each(|place| ledger.visit(place, None, now)));
     }
 }
