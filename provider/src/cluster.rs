@@ -10,6 +10,7 @@ mod phantom;
 mod reach;
 mod room;
 mod streams;
+mod usage;
 mod writes;
 
 use std::{fmt, sync::Arc};
