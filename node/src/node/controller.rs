@@ -227,8 +227,8 @@ impl NodeController {
 
     fn change_mind(&mut self, readiness: Readiness) {
         self.metrics.ready(&self.template.name, readiness.ready);
-        // Pods hear of it before the host does: while the node is NotReady their status is the host's to say.
-        self.told.healthy.send_replace(readiness.ready);
+        // Pods hear of it before the host does: what is known of them is not to be trusted any more.
+        self.told.healthy.send_replace(Some(readiness.ready));
         self.readiness = readiness;
     }
 

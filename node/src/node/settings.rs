@@ -31,8 +31,8 @@ impl Default for NodeSettings {
 /// What others want to know about a node, as it changes.
 #[derive(Clone, Debug)]
 pub struct NodeFacts {
-    /// Whether it is Ready.
-    pub healthy: watch::Sender<bool>,
+    /// Whether it is Ready; none while nobody can say.
+    pub healthy: watch::Sender<Option<bool>>,
     /// The UID of the Node object, while there is one.
     pub uid: watch::Sender<Option<String>>,
     /// Whether this process may act for it.
@@ -41,6 +41,6 @@ pub struct NodeFacts {
 
 impl Default for NodeFacts {
     fn default() -> Self {
-        Self { healthy: watch::Sender::new(false), uid: watch::Sender::new(None), fence: Fence::default() }
+        Self { healthy: watch::Sender::new(None), uid: watch::Sender::new(None), fence: Fence::default() }
     }
 }

@@ -72,7 +72,7 @@ async fn a_glitch_is_nothing_and_an_outage_is_told() -> Result<()> {
             ensure!(ready(&host, name, "reason").await? == "ProviderUnavailable");
             let message = ready(&host, name, "message").await?;
             ensure!(message.starts_with("connection refused; not ready since 20"), "{message}");
-            // The host says of its pods that they are not Ready, and we do not contradict it.
+            // Its pods are not Ready either, whatever the provider remembers of them.
             kubectl.run("wait pod/p --for=condition=Ready=False --timeout=60s").await?;
             let key = federlet_node::contract::PodKey::new(space.namespace.as_str(), "p");
             provider.report(&key, |status| status["message"] = json!("from before"));
