@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use federlet_sandbox::Cluster;
 use kube::Config;
+use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, tcp::OwnedReadHalf, tcp::OwnedWriteHalf},
@@ -57,11 +58,9 @@ impl Link {
 
     /// The same, for another process.
     pub(crate) fn kubeconfig(&self, host: &Cluster) -> Result<String> {
-        let text = std::fs::read_to_string(host.admin_kubeconfig())?;
-        let server = text.lines().find(|line| line.trim().starts_with("server:")).context("no server")?;
-        let indent = server.len() - server.trim_start().len();
-        let ours = format!("{:indent$}server: https://127.0.0.1:{}", "", self.port);
-        Ok(text.replace(server, &ours))
+        let mut kubeconfig: Value = serde_json::from_str(&std::fs::read_to_string(host.admin_kubeconfig())?)?;
+        kubeconfig["clusters"][0]["cluster"]["server"] = format!("https://127.0.0.1:{}", self.port).into();
+        Ok(kubeconfig.to_string())
     }
 }
 
