@@ -6,6 +6,7 @@
 
 mod lifecycle;
 mod mirror;
+mod namespaces;
 mod phantom;
 mod reach;
 mod room;
@@ -71,6 +72,7 @@ impl ClusterProvider {
         tokio::join!(
             self.clone().follow_room(stop.clone()),
             self.follow.clone().run(stop.clone()),
+            self.follow_namespaces(stop.clone()),
             self.release_ended(stop)
         );
     }

@@ -17,7 +17,7 @@ use federlet_provider::{
     cluster::ClusterProvider,
     names::HostId,
     settings::MemberSettings,
-    site::{Clients, HostSide, Site, find_host_api},
+    site::{Clients, HostNamespaces, HostSide, Site, find_host_api},
     watch::MemberWatch,
 };
 use federlet_sandbox::Cluster;
@@ -62,12 +62,15 @@ pub(crate) async fn serve_member(
     };
     let member_version = clients.pods.apiserver_version().await?.git_version.parse()?;
     let host_id = HostId::new(&identity(&pods).await?)?;
+    let namespaces = HostNamespaces::new();
+    tokio::spawn(namespaces.clone().run(pods.clone(), stop.clone()));
     let side = HostSide {
         id: host_id.clone(),
         version: version.git_version.parse()?,
         node: node.clone(),
         client: pods.clone(),
         pods: host_pods.clone(),
+        namespaces: namespaces.clone(),
         events: Events::new(pods.clone(), &node),
     };
     let api = find_host_api(&pods).await?;
