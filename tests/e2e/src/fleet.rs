@@ -78,6 +78,13 @@ impl Serve {
         self.child.lock().await.as_ref().and_then(Child::id)
     }
 
+    /// The last of what it said.
+    pub fn tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(60)..].join("\n")
+    }
+
     /// What it said.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
@@ -101,12 +108,21 @@ pub struct Fleet {
     pub serve: Serve,
 }
 
+/// The node of the sandbox's first member.
+pub const MEMBER1: &str = "fleet-member1";
+/// The node of its second.
+pub const MEMBER2: &str = "fleet-member2";
+/// The node of one region of the edge cluster.
+pub const BEIJING: &str = "ke-beijing-cluster";
+/// The node of the other.
+pub const HANGZHOU: &str = "ke-hangzhou-cluster";
+
 /// Nodes of the fleet: a name, the cluster behind it, and what tells a region.
 const MEMBERS: [(&str, &str, Option<&str>); 4] = [
-    ("fleet-member1", "member1", None),
-    ("fleet-member2", "member2", None),
-    ("ke-beijing-cluster", "edge", Some("location=beijing")),
-    ("ke-hangzhou-cluster", "edge", Some("location=hangzhou")),
+    (MEMBER1, "member1", None),
+    (MEMBER2, "member2", None),
+    (BEIJING, "edge", Some("location=beijing")),
+    (HANGZHOU, "edge", Some("location=hangzhou")),
 ];
 
 impl Fleet {
@@ -171,7 +187,12 @@ pub async fn federlet(words: &[&str]) -> Result<String> {
     if output.status.success() {
         return Ok(said);
     }
-    bail!("federlet {}: {}\n{said}{}", words.join(" "), output.status, String::from_utf8_lossy(&output.stderr))
+    bail!(
+        "federlet {}: {}\n{said}{}",
+        words.join(" "),
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 /// The address under which the machines of a cluster reach us.
