@@ -16,6 +16,7 @@ pub mod cleanup;
 pub mod cluster;
 pub mod component;
 pub mod control_plane;
+pub mod demo;
 pub mod images;
 pub mod instance;
 pub mod kubeconfig;
