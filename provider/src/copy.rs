@@ -27,8 +27,9 @@ const HOSTS_ANNOTATIONS: [&str; 4] = [
     "kubectl.kubernetes.io/last-applied",
 ];
 
-/// Fields of a claim that name volumes and snapshots of the host.
-const HOSTS_CLAIM_FIELDS: [&str; 4] = ["volumeName", "selector", "dataSource", "dataSourceRef"];
+/// Fields of a claim that name volumes, snapshots and classes of the host.
+const HOSTS_CLAIM_FIELDS: [&str; 5] =
+    ["volumeName", "selector", "dataSource", "dataSourceRef", "volumeAttributesClassName"];
 
 /// Where storage classes of the host are in the member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,6 +39,11 @@ impl StorageClasses {
     /// Pairs of a class on the host and one in the member. A class that is not listed keeps its name.
     pub fn new(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
         Self(pairs.into_iter().collect())
+    }
+
+    /// Whether somebody said where this class is.
+    pub fn lists(&self, class: &str) -> bool {
+        self.0.contains_key(class)
     }
 
     fn map<'a>(&'a self, class: &'a str) -> &'a str {

@@ -2,10 +2,19 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
+use federlet_node::contract::{Phase, PodId};
+use serde_json::Value;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::{Follow, RESOURCES, place::Place};
+use super::{
+    Follow,
+    place::{Place, Resource},
+};
+use crate::watch::Slot;
+
+/// What a pod alone needs. Claims live as long as those of the host.
+const NEEDED: [Resource; 2] = [Resource::ConfigMap, Resource::Secret];
 
 impl Follow {
     /// Takes away copies that no pod of the host refers to, until told to stop.
@@ -24,7 +33,8 @@ impl Follow {
                 () = stop.cancelled() => return,
                 _ = timer.tick() => {}
             }
-            if let Some(copies) = self.inventory.all(&RESOURCES) {
+            self.release_ended();
+            if let Some(copies) = self.inventory.all(&NEEDED) {
                 self.sweep(copies);
             }
         }
@@ -39,10 +49,29 @@ impl Follow {
         }
     }
 
+    /// Lets go of pods that neither side has any more, or that have finished: whoever should have said so may have
+    /// missed it.
+    fn release_ended(&self) {
+        let Some(watch) = self.watch.get().filter(|watch| watch.has_pods()) else { return };
+        let known: Vec<PodId> = self.desk.ledger().pods().cloned().collect();
+        for pod in known {
+            let on_host = self.site.host_pod(pod.key()).filter(|there| there.uid() == pod.uid());
+            if on_host.is_some_and(|pod| !pod.phase().is_terminal()) {
+                continue;
+            }
+            let Ok(there) = self.site.member_key(pod.key()) else { continue };
+            let there = watch.pod(&Slot::new(there.namespace(), there.name()));
+            if there.is_none_or(|there| there.host_uid() != pod.uid() || has_ended(&there.json())) {
+                self.release(&pod);
+            }
+        }
+    }
+
     fn sweep(&self, copies: Vec<Place>) {
         let strangers: Vec<Place> = {
             let ledger = self.desk.ledger();
-            copies.into_iter().filter(|place| !ledger.knows(place)).collect()
+            let needed = |place: &Place| NEEDED.contains(&place.resource) && !ledger.knows(place);
+            copies.into_iter().filter(needed).collect()
         };
         if strangers.is_empty() {
             return;
@@ -67,4 +96,8 @@ impl Follow {
             .map(|need| need.place)
             .collect()
     }
+}
+
+fn has_ended(pod: &Value) -> bool {
+    pod.get("status").is_some_and(|status| Phase::of(status).is_terminal())
 }
