@@ -23,6 +23,7 @@ pub mod kubeconfig;
 pub mod kwok;
 pub mod lock;
 pub mod machine;
+pub mod metrics_server;
 pub mod network;
 pub mod packages;
 pub mod plan;
