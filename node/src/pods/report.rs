@@ -2,11 +2,12 @@ use serde_json::Value;
 
 use super::{
     host::{HostError, Written},
+    notes::Saying,
     sync::PodSync,
 };
 use crate::{
     contract::Pod,
-    decide::{digest, end_status, status_patch, waiting_status},
+    decide::{digest, end_status, status_patch, unready_patch, waiting_status},
 };
 
 /// What became of a report.
@@ -27,7 +28,7 @@ impl PodSync {
         let Some(patch) = status_patch(host, reported, observed) else {
             return Ok(Reported::Yes);
         };
-        let saying = digest(reported);
+        let saying = Saying { report: digest(reported), observed };
         // The host was told exactly this and made of it what it is now: it does not keep all that we say.
         if note.written == Some((saying, digest(host.status()))) {
             return Ok(Reported::Yes);
@@ -51,7 +52,7 @@ impl PodSync {
         };
         let observed = self.notes.of(&host).accepted.and_then(|(_, generation)| generation);
         match status_patch(&host, &reported, observed) {
-            Some(patch) => self.write(&host, &patch, digest(&reported)).await,
+            Some(patch) => self.write(&host, &patch, Saying { report: digest(&reported), observed }).await,
             None => Ok(Reported::Yes),
         }
     }
@@ -76,14 +77,24 @@ impl PodSync {
         self.report_own(host, &waiting_status(host, reason, message)).await
     }
 
-    async fn report_own(&self, host: &Pod, status: &Value) -> Result<Reported, HostError> {
-        match status_patch(host, status, None) {
-            Some(patch) => self.write(host, &patch, digest(status)).await,
+    /// Says that nobody can say whether the pod is Ready, so that no Service sends traffic to it.
+    ///
+    /// The host does that by itself only for a node whose heartbeats stop, and not for one that says it is NotReady.
+    pub(super) async fn report_out_of_reach(&self, host: &Pod) -> Result<Reported, HostError> {
+        match unready_patch(host, jiff::Timestamp::now()) {
+            Some(patch) => self.write(host, &patch, Saying { report: digest(&patch), observed: None }).await,
             None => Ok(Reported::Yes),
         }
     }
 
-    async fn write(&self, host: &Pod, patch: &Value, saying: u64) -> Result<Reported, HostError> {
+    async fn report_own(&self, host: &Pod, status: &Value) -> Result<Reported, HostError> {
+        match status_patch(host, status, None) {
+            Some(patch) => self.write(host, &patch, Saying { report: digest(status), observed: None }).await,
+            None => Ok(Reported::Yes),
+        }
+    }
+
+    async fn write(&self, host: &Pod, patch: &Value, saying: Saying) -> Result<Reported, HostError> {
         let write = self.host.patch_status(host.key(), patch);
         Ok(match self.timed("status", write).await? {
             Written::Now(now) => {

@@ -147,16 +147,34 @@ async fn an_eviction_over_there_is_an_eviction_here() {
 }
 
 #[tokio::test]
-async fn while_the_node_is_not_ready_the_hosts_word_stands() {
+async fn while_the_node_is_not_ready_its_pods_are_not_and_nothing_else_is_said() {
     let fixture = Fixture::running().await;
-    fixture.healthy.send_replace(false);
-    fixture.provider.report(json!({"phase": "Running", "message": "from before"}));
-    let before = fixture.host.writes().len();
-    assert_eq!(fixture.sync(0).await, Outcome::Done);
-    assert_eq!(fixture.host.writes().len(), before);
-    fixture.healthy.send_replace(true);
+    let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    fixture.provider.report(json!({"phase": "Running", "conditions": [ready]}));
     fixture.sync(0).await;
-    assert_eq!(fixture.host.writes().len(), before + 1);
+    fixture.see_host();
+    let before = fixture.host.writes().len();
+    let readiness = || fixture.host.pod()["status"]["conditions"][0]["status"].clone();
+
+    // Nobody has asked the provider yet.
+    fixture.healthy.send_replace(None);
+    fixture.provider.report(json!({"phase": "Running", "message": "from before", "conditions": [ready]}));
+    fixture.sync(0).await;
+    assert_eq!((fixture.host.writes().len(), readiness()), (before, json!("True")));
+
+    fixture.healthy.send_replace(Some(false));
+    fixture.provider.fail_next("get", 1, &ProviderError::unavailable("connection refused"));
+    for _ in 0..3 {
+        fixture.sync(0).await;
+        fixture.see_host();
+    }
+    assert_eq!((fixture.host.writes().len(), readiness()), (before + 1, json!("False")));
+    assert!(fixture.host.pod()["status"].get("message").is_none());
+
+    fixture.healthy.send_replace(Some(true));
+    fixture.sync(0).await;
+    assert_eq!((fixture.host.writes().len(), readiness()), (before + 2, json!("True")));
+    assert_eq!(fixture.host.pod()["status"]["message"], "from before");
 }
 
 #[tokio::test]
@@ -166,6 +184,21 @@ async fn a_change_is_told_to_the_provider_once() {
     fixture.sync(0).await;
     fixture.sync(0).await;
     assert_eq!(fixture.provider.calls(), ["create", "update"]);
+}
+
+#[tokio::test]
+async fn the_host_hears_which_generation_the_provider_has() {
+    let fixture = Fixture::new(json!({"metadata": {"generation": 1}}));
+    fixture.sync(0).await;
+    fixture.sync(0).await;
+    fixture.see_host();
+    assert_eq!(fixture.host.pod()["status"]["observedGeneration"], 1);
+    fixture.change_on_host(|pod| {
+        pod["metadata"]["generation"] = json!(2);
+        pod["spec"]["activeDeadlineSeconds"] = json!(60);
+    });
+    fixture.sync(0).await;
+    assert_eq!(fixture.host.pod()["status"]["observedGeneration"], 2, "though nothing else changed");
 }
 
 #[tokio::test]

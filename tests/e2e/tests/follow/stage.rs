@@ -13,7 +13,7 @@ use federlet_provider::{
     follow::{Follow, FollowSettings},
     names::{HostId, MemberName, NamespaceMap},
     settings::MemberSettings,
-    site::{Clients, HostSide, Site},
+    site::{Clients, HostNamespaces, HostSide, Site},
     target::{ApiAccess, Target},
     version::Version,
 };
@@ -194,7 +194,8 @@ impl Stage {
         let mut target = Target::new(id.clone(), name.clone(), Version::v1(35), api);
         target.namespaces = self.map.clone();
         let events = Events::new(host.clone(), &node);
-        let host = HostSide { id, version: Version::v1(35), node, client: host, pods, events };
+        let namespaces = HostNamespaces::new();
+        let host = HostSide { id, version: Version::v1(35), node, client: host, pods, namespaces, events };
         let member = Clients { pods: member.clone(), watch: member.clone(), streams: member };
         let site = Site::new(host, member, MemberSettings::new(name), target);
         let follow = Follow::with(site.clone(), settings);
