@@ -11,6 +11,7 @@ pub mod copy;
 pub mod errors;
 mod json;
 pub mod marks;
+pub mod member;
 pub mod names;
 pub mod quantity;
 pub mod references;

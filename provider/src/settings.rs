@@ -1,5 +1,8 @@
 //! What somebody decided about a member when it joined.
 
+mod labels;
+mod read;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Taint;
@@ -11,6 +14,11 @@ use crate::{
     selector::Selector,
     status::PodAddresses,
     target::Policy,
+};
+
+pub use self::{
+    labels::{REGION_LABEL, ROLE_CLUSTER, ROLE_REGION, ZONE_LABEL, node_labels},
+    read::SettingsError,
 };
 
 /// A member as its owner and the host's people want it. Read from a Cluster or from a file.
