@@ -7,8 +7,10 @@
 
 pub mod api;
 pub mod capacity;
+pub mod cluster;
 pub mod copy;
 pub mod errors;
+pub mod follow;
 mod json;
 pub mod marks;
 pub mod member;
@@ -23,3 +25,4 @@ pub mod target;
 pub mod translate;
 pub mod update;
 pub mod version;
+pub mod watch;

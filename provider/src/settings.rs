@@ -3,17 +3,18 @@
 mod labels;
 mod read;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use k8s_openapi::api::core::v1::Taint;
 
 use crate::{
     capacity::Limits,
     copy::StorageClasses,
-    names::{MemberName, NamespaceMap},
+    names::{HostId, MemberName, NamespaceMap},
     selector::Selector,
     status::PodAddresses,
-    target::Policy,
+    target::{ApiAccess, Policy, Region, TAINT, Target},
+    version::Version,
 };
 
 pub use self::{
@@ -64,6 +65,38 @@ impl MemberSettings {
             labels: BTreeMap::new(),
             taints: Vec::new(),
         }
+    }
+}
+
+impl MemberSettings {
+    /// What pods sent there depend on. `host_api` is where pods find the host's API server, if they are to talk to it.
+    pub fn target(
+        &self,
+        host: HostId,
+        version: Version,
+        host_api: Option<ApiAccess>,
+        addresses: Vec<IpAddr>,
+    ) -> Target {
+        let api = match self.api {
+            ApiChoice::Host => host_api.unwrap_or(ApiAccess::None),
+            ApiChoice::Member => ApiAccess::Member,
+            ApiChoice::None => ApiAccess::None,
+        };
+        let mut target = Target::new(host, self.name.clone(), version, api);
+        self.retarget(&mut target);
+        target.addresses = addresses;
+        target
+    }
+
+    /// Carries new settings into what pods sent there depend on.
+    pub fn retarget(&self, target: &mut Target) {
+        target.namespaces = self.namespaces.clone();
+        target.policy = self.policy.clone();
+        target.region = self.region.clone().map(|selector| {
+            let tolerations = target.region.take().map(|region| region.tolerations).unwrap_or_default();
+            Region { selector, tolerations }
+        });
+        target.taints = self.taints.iter().map(|taint| taint.key.clone()).chain([TAINT.to_owned()]).collect();
     }
 }
 

@@ -1,5 +1,6 @@
 //! A virtual node between its two clusters: what every part that serves it needs.
 
+mod host_api;
 mod spaces;
 
 use std::{fmt, sync::Arc};
@@ -11,7 +12,10 @@ use federlet_node::{
 };
 use kube::Client;
 
-pub use self::spaces::{Space, Spaces};
+pub use self::{
+    host_api::{find_host_api, host_api},
+    spaces::{Space, Spaces},
+};
 use crate::{
     names::{HostId, HostPodKey, MemberPodKey},
     settings::MemberSettings,

@@ -1,9 +1,9 @@
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::{Context, bail};
 use federlet_node::{
     api::{
-        self, ApiSettings, Authentication, Authorization, CertificateRequests, ClientCa, KubeletApi,
+        ApiSettings, Authentication, Authorization, CertificateRequests, ClientCa, Kubelets,
         ServingCertificate, ServingNames,
     },
     contract::Provider,
@@ -14,7 +14,6 @@ use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
 use kube::{Api, Client, api::PostParams};
-use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::args::KubeletArgs;
@@ -46,18 +45,15 @@ impl KubeletArgs {
         }
         let settings = ApiSettings { cluster_domain, ..ApiSettings::default() };
         let authorization = Authorization::new(client.clone());
-        let kubelet = KubeletApi::new(authentication, authorization, host_pods, settings, metrics);
-        kubelet.add_node(names.node.clone(), provider);
-        let (address, port) = (self.address, self.port);
+        let kubelets = Kubelets::new(authentication, authorization, host_pods, settings, metrics);
+        let listen = SocketAddr::new(self.address, self.port);
+        let node = names.node.clone();
         let serving = self.certificate(client, names, tasks, stop).await?;
-        let listener = TcpListener::bind((address, port))
-            .await
-            .with_context(|| format!("cannot listen on {address}:{port} for the kubelet API"))?;
+        kubelets.add(node, provider, listen, serving).await?;
         let stop = stop.clone();
         tasks.spawn(async move {
-            if let Err(error) = api::serve(kubelet, listener, serving, stop).await {
-                tracing::error!(%error, "the kubelet API cannot speak TLS");
-            }
+            stop.cancelled().await;
+            kubelets.stop().await;
         });
         Ok(())
     }

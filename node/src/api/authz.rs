@@ -34,6 +34,7 @@ impl Attributes {
             Ok(Route::Configz) => &["configz", "proxy"],
             Ok(Route::StatsSummary) => &["stats"],
             Ok(Route::Metrics(_) | Route::OwnMetrics) => &["metrics"],
+            Ok(Route::NodeLogs) => &["log"],
             Ok(Route::Logs { .. } | Route::Upgrade { .. }) | Err(_) => &["proxy"],
         };
         let verb = match (route, method.as_str()) {
@@ -126,7 +127,7 @@ mod tests {
 
     #[test]
     fn requests_map_to_the_kubelets_own_subresources() {
-        let cases: [(&str, &str, &str, &[&str]); 17] = [
+        let cases: [(&str, &str, &str, &[&str]); 18] = [
             ("GET", "/pods", "get", &["pods", "proxy"]),
             ("GET", "/runningpods/", "get", &["pods", "proxy"]),
             ("GET", "/healthz", "get", &["healthz", "proxy"]),
@@ -135,6 +136,7 @@ mod tests {
             ("GET", "/metrics", "get", &["metrics"]),
             ("GET", "/metrics/resource", "get", &["metrics"]),
             ("GET", "/metrics/cadvisor", "get", &["metrics"]),
+            ("GET", "/logs/syslog", "get", &["log"]),
             ("GET", "/containerLogs/a/b/c", "get", &["proxy"]),
             ("POST", "/exec/a/b/c?command=ls&output=1", "create", &["proxy"]),
             ("GET", "/exec/a/b/c?command=ls&output=1", "create", &["proxy"]),

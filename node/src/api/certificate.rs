@@ -10,7 +10,6 @@ use rcgen::{CertificateParams, DnType, KeyPair, SanType};
 use rustls::{
     crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
 use tokio_util::sync::CancellationToken;
@@ -70,7 +69,7 @@ impl ServingNames {
     }
 }
 
-/// The certificate with which the server answers, as it is now. While there is none, handshakes fail.
+/// The certificate with which a node answers, as it is now. Clones are the same one. While there is none, handshakes fail.
 #[derive(Clone, Default)]
 pub struct ServingCertificate(Arc<ArcSwapOption<CertifiedKey>>);
 
@@ -129,13 +128,7 @@ impl ServingCertificate {
         Ok(())
     }
 
-    pub(super) fn resolver(&self) -> Arc<dyn ResolvesServerCert> {
-        Arc::new(self.clone())
-    }
-}
-
-impl ResolvesServerCert for ServingCertificate {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+    pub(super) fn current(&self) -> Option<Arc<CertifiedKey>> {
         self.0.load_full()
     }
 }
@@ -167,7 +160,7 @@ mod tests {
     #[test]
     fn it_has_the_subject_that_the_signer_demands() {
         let serving = ServingCertificate::self_signed(&names()).unwrap();
-        let certified = serving.0.load_full().unwrap();
+        let certified = serving.current().unwrap();
         let (_, certificate) = X509Certificate::from_der(&certified.cert[0]).unwrap();
         assert_eq!(certificate.subject().to_string(), "O=system:nodes, CN=system:node:m1");
         let san = certificate.subject_alternative_name().unwrap().unwrap();
@@ -177,7 +170,7 @@ mod tests {
     #[test]
     fn a_key_that_does_not_belong_to_it_replaces_nothing() {
         let serving = ServingCertificate::self_signed(&names()).unwrap();
-        let before = serving.0.load_full();
+        let before = serving.current();
         let (one, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
         let certificate = names().params().unwrap().self_signed(&one).unwrap().pem();
         for (certificate, key) in [
@@ -186,7 +179,7 @@ mod tests {
             (&certificate, "x".into()),
         ] {
             assert!(serving.set(certificate.as_bytes(), key.as_bytes()).is_err());
-            assert!(Arc::ptr_eq(before.as_ref().unwrap(), serving.0.load_full().as_ref().unwrap()));
+            assert!(Arc::ptr_eq(before.as_ref().unwrap(), serving.current().as_ref().unwrap()));
         }
     }
 }

@@ -1,4 +1,5 @@
 use std::{
+    future::Future,
     io,
     pin::Pin,
     sync::{
@@ -17,12 +18,17 @@ use tokio::{
 /// How long the last bytes may take to leave after the end.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Copies bytes between two connections until either ends or both are silent for `idle`, then ends both.
+/// Copies bytes between two connections until either ends, both are silent for `idle`, or `end` comes; then ends both.
 ///
 /// Either end ends all: what one side sent before it ended has been passed on by then, and a client that vanished
 /// must not leave a process running behind it. A side that does not read stops the other from being read, so a
 /// stalled client costs two small buffers.
-pub async fn copy_until_either_ends<A, B>(one: A, other: B, idle: Duration) -> io::Result<()>
+pub async fn copy_until_either_ends<A, B>(
+    one: A,
+    other: B,
+    idle: Duration,
+    end: impl Future<Output = ()>,
+) -> io::Result<()>
 where
     A: AsyncRead + AsyncWrite,
     B: AsyncRead + AsyncWrite,
@@ -35,6 +41,7 @@ where
     let result = tokio::select! {
         done = copy(&mut one_read, &mut other_write) => done.map(drop),
         done = copy(&mut other_read, &mut one_write) => done.map(drop),
+        () = end => Ok(()),
         () = activity.ends(idle) => Err(io::Error::new(io::ErrorKind::TimedOut, "nothing was said for too long")),
     };
     let farewell = async { tokio::join!(one_write.shutdown(), other_write.shutdown()) };
@@ -88,6 +95,8 @@ impl<R: AsyncRead + Unpin> AsyncRead for Noted<R> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
     use tokio::io::{AsyncReadExt, duplex};
 
     use super::*;
@@ -98,7 +107,7 @@ mod tests {
     async fn all_bytes_arrive_before_the_end_does() {
         let (mut client, ours) = duplex(1000);
         let (theirs, mut server) = duplex(1000);
-        let relay = tokio::spawn(copy_until_either_ends(ours, theirs, IDLE));
+        let relay = tokio::spawn(copy_until_either_ends(ours, theirs, IDLE, pending()));
         let sent: Vec<u8> = (0..1_000_000_u32).map(|n| n.to_le_bytes()[0]).collect();
         let expected = sent.clone();
         let sender = tokio::spawn(async move {
@@ -117,7 +126,7 @@ mod tests {
     async fn a_client_that_vanishes_ends_the_other_side() {
         let (client, ours) = duplex(1000);
         let (theirs, mut server) = duplex(1000);
-        let relay = tokio::spawn(copy_until_either_ends(ours, theirs, IDLE));
+        let relay = tokio::spawn(copy_until_either_ends(ours, theirs, IDLE, pending()));
         drop(client);
         assert_eq!(server.read(&mut [0; 8]).await.unwrap(), 0);
         relay.await.unwrap().unwrap();
@@ -128,7 +137,7 @@ mod tests {
         let (mut client, ours) = duplex(1000);
         let (theirs, mut server) = duplex(1000);
         let begun = Instant::now();
-        let relay = tokio::spawn(copy_until_either_ends(ours, theirs, IDLE));
+        let relay = tokio::spawn(copy_until_either_ends(ours, theirs, IDLE, pending()));
         tokio::time::sleep(Duration::from_secs(50)).await;
         client.write_all(b"x").await.unwrap();
         server.read_exact(&mut [0; 1]).await.unwrap();

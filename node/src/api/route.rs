@@ -1,7 +1,7 @@
-use http::Method;
+use http::{HeaderMap, Method};
 use percent_encoding::percent_decode_str;
 
-use crate::contract::{LogOptions, LogSource, MetricsKind, UpgradeKind};
+use crate::contract::{LogOptions, LogSource, MetricsKind, UpgradeKind, UpgradeRequest};
 
 /// A request to the kubelet API, understood. Says nothing about who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,15 +21,13 @@ pub enum Route {
     },
     /// Exec, attach or port-forward.
     Upgrade {
-        /// Which of them.
-        kind: UpgradeKind,
         /// Where.
         pod: RoutePod,
-        /// In which container; none for port-forward.
-        container: Option<String>,
-        /// The query, read.
-        streams: Streams,
+        /// What, still without the headers that negotiate it.
+        request: UpgradeRequest,
     },
+    /// Log files of the machine, of which a virtual node has none.
+    NodeLogs,
     /// Usage of the node and its pods.
     StatsSummary,
     /// Metrics that the provider has.
@@ -51,23 +49,6 @@ pub struct RoutePod {
     pub name: String,
     /// Its UID, if the caller insists on one.
     pub uid: Option<String>,
-}
-
-/// What the query of an upgrade asks for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Streams {
-    /// The command and its arguments.
-    pub command: Vec<String>,
-    /// Standard input.
-    pub stdin: bool,
-    /// Standard output.
-    pub stdout: bool,
-    /// Standard error.
-    pub stderr: bool,
-    /// A terminal.
-    pub tty: bool,
-    /// Ports.
-    pub ports: Vec<u16>,
 }
 
 /// Why a request is not one we answer.
@@ -105,46 +86,69 @@ impl Route {
             ["metrics", "cadvisor"] => get(Self::Metrics(MetricsKind::Cadvisor)),
             ["healthz"] | ["healthz", "ping" | "log" | "syncloop"] => get(Self::Healthz),
             ["configz"] => get(Self::Configz),
+            ["logs", ..] => get(Self::NodeLogs),
             ["containerLogs", namespace, name, container] => {
                 let pod = RoutePod::new(namespace, name, None);
                 get(Self::Logs { pod, container: (*container).to_owned(), options: query.log_options()? })
             }
-            ["exec", rest @ ..] => Self::in_container(UpgradeKind::Exec, method, rest, &query),
-            ["attach", rest @ ..] => Self::in_container(UpgradeKind::Attach, method, rest, &query),
-            ["portForward", namespace, name] => Self::to_ports(method, namespace, name, None, &query),
-            ["portForward", namespace, name, uid] => {
-                Self::to_ports(method, namespace, name, Some(uid), &query)
-            }
+            ["exec", rest @ ..] => in_container(UpgradeKind::Exec, rest)?.upgrade(method, &query),
+            ["attach", rest @ ..] => in_container(UpgradeKind::Attach, rest)?.upgrade(method, &query),
+            ["portForward", rest @ ..] => to_ports(rest)?.upgrade(method, &query),
             _ => Err(RouteError::NotFound),
         }
     }
+}
 
-    fn in_container(
-        kind: UpgradeKind,
-        method: &Method,
-        rest: &[&str],
-        query: &Query<'_>,
-    ) -> Result<Self, RouteError> {
-        let (pod, container) = match rest {
-            [namespace, name, container] => (RoutePod::new(namespace, name, None), container),
-            [namespace, name, uid, container] => (RoutePod::new(namespace, name, Some(uid)), container),
-            _ => return Err(RouteError::NotFound),
+/// What the path of an upgrade says.
+struct Upgrade {
+    kind: UpgradeKind,
+    pod: RoutePod,
+    container: Option<String>,
+}
+
+fn in_container(kind: UpgradeKind, rest: &[&str]) -> Result<Upgrade, RouteError> {
+    let (pod, container) = match rest {
+        [namespace, name, container] => (RoutePod::new(namespace, name, None), container),
+        [namespace, name, uid, container] => (RoutePod::new(namespace, name, Some(uid)), container),
+        _ => return Err(RouteError::NotFound),
+    };
+    Ok(Upgrade { kind, pod, container: Some((*container).to_owned()) })
+}
+
+fn to_ports(rest: &[&str]) -> Result<Upgrade, RouteError> {
+    let pod = match rest {
+        [namespace, name] => RoutePod::new(namespace, name, None),
+        [namespace, name, uid] => RoutePod::new(namespace, name, Some(uid)),
+        _ => return Err(RouteError::NotFound),
+    };
+    Ok(Upgrade { kind: UpgradeKind::PortForward, pod, container: None })
+}
+
+impl Upgrade {
+    fn upgrade(self, method: &Method, query: &Query<'_>) -> Result<Route, RouteError> {
+        upgradable(method)?;
+        let Self { kind, pod, container } = self;
+        let mut request = UpgradeRequest {
+            kind,
+            method: method.clone(),
+            container,
+            command: Vec::new(),
+            stdin: false,
+            stdout: false,
+            stderr: false,
+            tty: false,
+            ports: Vec::new(),
+            headers: HeaderMap::new(),
         };
-        upgradable(method)?;
-        let streams = query.streams(kind)?;
-        Ok(Self::Upgrade { kind, pod, container: Some((*container).to_owned()), streams })
-    }
-
-    fn to_ports(
-        method: &Method,
-        namespace: &str,
-        name: &str,
-        uid: Option<&str>,
-        query: &Query<'_>,
-    ) -> Result<Self, RouteError> {
-        upgradable(method)?;
-        let (kind, pod) = (UpgradeKind::PortForward, RoutePod::new(namespace, name, uid));
-        Ok(Self::Upgrade { kind, pod, container: None, streams: query.streams(kind)? })
+        match kind {
+            UpgradeKind::PortForward => request.ports = query.ports()?,
+            UpgradeKind::Attach => query.streams(&mut request)?,
+            UpgradeKind::Exec => {
+                query.streams(&mut request)?;
+                request.command = query.command()?;
+            }
+        }
+        Ok(Route::Upgrade { pod, request })
     }
 }
 
@@ -240,42 +244,38 @@ impl Query<'_> {
         Ok(options)
     }
 
-    fn streams(&self, kind: UpgradeKind) -> Result<Streams, RouteError> {
-        let mut streams = Streams::default();
-        if kind == UpgradeKind::PortForward {
-            for (_, value) in self.pairs().filter(|(key, _)| key == "port" || key == "ports") {
-                for port in value.split(',') {
-                    let port = port.parse::<u16>().ok().filter(|port| *port > 0);
-                    streams
-                        .ports
-                        .push(port.ok_or_else(|| RouteError::Invalid("a port is 1 to 65535".into()))?);
-                }
-            }
-            return Ok(streams);
-        }
-        streams.stdin = self.flag("input");
-        streams.stdout = self.flag("output");
-        streams.stderr = self.flag("error");
-        streams.tty = self.flag("tty");
-        if streams.tty && streams.stderr {
-            // A terminal has one output.
-            streams.stderr = false;
-        }
-        if !(streams.stdin || streams.stdout || streams.stderr) {
-            let message = "you must specify at least 1 of stdin, stdout, stderr";
-            return Err(RouteError::Invalid(message.into()));
-        }
-        if kind == UpgradeKind::Exec {
-            let command =
-                self.pairs().filter(|(key, _)| key == "command").map(|(_, value)| value.into_owned());
-            streams.command = command.take(MOST_ARGUMENTS + 1).collect();
-            if streams.command.is_empty() || streams.command.len() > MOST_ARGUMENTS {
-                return Err(RouteError::Invalid(format!(
-                    "exec needs a command of 1 to {MOST_ARGUMENTS} words"
-                )));
+    fn ports(&self) -> Result<Vec<u16>, RouteError> {
+        let mut ports = Vec::new();
+        for (_, value) in self.pairs().filter(|(key, _)| key == "port" || key == "ports") {
+            for port in value.split(',') {
+                let port = port.parse::<u16>().ok().filter(|port| *port > 0);
+                ports.push(port.ok_or_else(|| RouteError::Invalid("a port is 1 to 65535".into()))?);
             }
         }
-        Ok(streams)
+        Ok(ports)
+    }
+
+    fn streams(&self, request: &mut UpgradeRequest) -> Result<(), RouteError> {
+        request.stdin = self.flag("input");
+        request.stdout = self.flag("output");
+        request.tty = self.flag("tty");
+        // A terminal has one output.
+        request.stderr = self.flag("error") && !request.tty;
+        if request.stdin || request.stdout || request.stderr {
+            Ok(())
+        } else {
+            Err(RouteError::Invalid("you must specify at least 1 of stdin, stdout, stderr".into()))
+        }
+    }
+
+    fn command(&self) -> Result<Vec<String>, RouteError> {
+        let words = self.pairs().filter(|(key, _)| key == "command").map(|(_, word)| word.into_owned());
+        let command: Vec<String> = words.take(MOST_ARGUMENTS + 1).collect();
+        if (1..=MOST_ARGUMENTS).contains(&command.len()) {
+            Ok(command)
+        } else {
+            Err(RouteError::Invalid(format!("exec needs a command of 1 to {MOST_ARGUMENTS} words")))
+        }
     }
 }
 

@@ -156,12 +156,10 @@ mod tests {
                 let word: String = form_urlencoded::byte_serialize(word.as_bytes()).collect();
                 format!("command={word}&")
             }).collect();
-            let Ok(Route::Upgrade { streams, .. }) =
+            let Ok(Route::Upgrade { request, .. }) =
                 Route::parse(&Method::GET, "/exec/n/p/c", Some(&format!("{query}output=1"))) else {
                 return Err(TestCaseError::fail("not understood"));
             };
-            let mut request = exec(&[]);
-            request.command = streams.command;
             let request = request.to_api_server("n", "p", None);
             let asked: Vec<String> = form_urlencoded::parse(request.uri().query().unwrap().as_bytes())
                 .filter(|(key, _)| key == "command").map(|(_, word)| word.into_owned()).collect();

@@ -72,6 +72,11 @@ impl HostPods {
         }
     }
 
+    /// The pods of a node, if it joined.
+    pub fn node(&self, node: &NodeName) -> Option<Arc<NodePods>> {
+        self.nodes.read().get(node).cloned()
+    }
+
     /// The pod of this name, and its node.
     pub fn find(&self, key: &PodKey) -> Option<(NodeName, Pod)> {
         let nodes = self.nodes.read();

@@ -28,9 +28,12 @@ pub struct Space {
 /// The namespaces of the member that pods of this node are in, each made when the first pod needs it.
 pub struct Spaces {
     client: Client,
-    /// By the host's namespace. The lock makes those who ask at the same time wait for one answer.
-    known: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Option<Arc<Space>>>>>>,
+    /// By the host's namespace.
+    known: Mutex<HashMap<String, Known>>,
 }
+
+/// A space, once it is made. The lock makes those who ask at the same time wait for one answer.
+type Known = Arc<tokio::sync::Mutex<Option<Arc<Space>>>>;
 
 impl Spaces {
     pub(super) fn new(client: Client) -> Self {

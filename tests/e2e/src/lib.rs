@@ -18,12 +18,20 @@ pub const SOON: Duration = Duration::from_secs(60);
 pub struct Kubectl {
     cluster: Cluster,
     namespace: String,
+    environment: Vec<(String, String)>,
 }
 
 impl Kubectl {
     /// For the namespace of a test.
     pub fn new(cluster: Cluster, namespace: &str) -> Self {
-        Self { cluster, namespace: namespace.to_owned() }
+        Self { cluster, namespace: namespace.to_owned(), environment: Vec::new() }
+    }
+
+    /// The same, with a variable in the environment of the commands that a test starts itself.
+    #[must_use]
+    pub fn with(mut self, variable: &str, value: &str) -> Self {
+        self.environment.push((variable.to_owned(), value.to_owned()));
+        self
     }
 
     /// Its words, separated by spaces; what it printed.
@@ -42,6 +50,7 @@ impl Kubectl {
     pub fn command(&self, words: &[&str]) -> Result<Command> {
         let mut command = self.cluster.kubectl()?;
         command.args(["--namespace", &self.namespace]).args(words).kill_on_drop(true);
+        command.envs(self.environment.iter().map(|(variable, value)| (variable, value)));
         Ok(command)
     }
 

@@ -280,7 +280,7 @@ pub async fn build_federlet(optimised: bool, progress: &Progress) -> Result<Path
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
         .current_dir(checkout())
-        .args(["build", "--package", "federlet"])
+        .args(["build", "--bin", "federlet"])
         .args(optimised.then_some("--release"));
     shell::watch(&mut command, |line| step.say(line.trim())).await.context("federlet does not compile")?;
     step.done("");

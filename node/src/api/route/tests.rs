@@ -25,6 +25,7 @@ fn every_path_of_the_kubelet_that_we_answer() {
         ("/metrics/cadvisor", Route::Metrics(MetricsKind::Cadvisor)),
         ("/healthz", Route::Healthz),
         ("/configz", Route::Configz),
+        ("/logs/syslog", Route::NodeLogs),
     ];
     for (path, route) in plain {
         assert_eq!(get(path, ""), Ok(route), "{path}");
@@ -48,7 +49,6 @@ fn no_path_has_two_meanings() {
         "/containerLogs/ns/pod%2Fc/x",
         "/containerLogs/ns/pod",
         "/containerLogs/ns//c",
-        "/logs/",
         "/exec/a/b/c/d/e",
         "/containerLogs/ns/pod/c%00",
         "/containerLogs/ns/%ff/c",
@@ -107,15 +107,17 @@ fn options_that_make_no_sense_are_bad_requests() {
 fn exec_keeps_every_word() {
     let query = "command=sh&command=-c&command=echo+%22a%26b%22&input=1&output=1&error=1&tty=1";
     for method in [Method::GET, Method::POST] {
-        let Ok(Route::Upgrade { kind, pod, container, streams }) =
-            Route::parse(&method, "/exec/ns/pod/c", Some(query))
-        else {
+        let Ok(Route::Upgrade { pod, request }) = Route::parse(&method, "/exec/ns/pod/c", Some(query)) else {
             panic!("{method}")
         };
-        assert_eq!((kind, container.as_deref(), pod.uid), (UpgradeKind::Exec, Some("c"), None));
-        assert_eq!(streams.command, ["sh", "-c", "echo \"a&b\""]);
+        let UpgradeRequest { kind, container, command, .. } = &request;
+        assert_eq!((*kind, container.as_deref(), pod.uid), (UpgradeKind::Exec, Some("c"), None));
+        assert_eq!(
+            (&request.method, &command[..]),
+            (&method, &["sh", "-c", "echo \"a&b\""].map(String::from)[..])
+        );
         assert!(
-            streams.stdin && streams.stdout && streams.tty && !streams.stderr,
+            request.stdin && request.stdout && request.tty && !request.stderr,
             "a terminal has one output"
         );
     }
@@ -149,10 +151,10 @@ fn upgrades_that_ask_for_nothing_are_bad_requests() {
     ] {
         assert!(matches!(get(path, query), Err(RouteError::Invalid(_))), "{path}?{query}");
     }
-    let Ok(Route::Upgrade { streams, .. }) = get("/portForward/ns/pod", "port=80,443&port=8080") else {
+    let Ok(Route::Upgrade { request, .. }) = get("/portForward/ns/pod", "port=80,443&port=8080") else {
         panic!()
     };
-    assert_eq!(streams.ports, [80, 443, 8080]);
+    assert_eq!(request.ports, [80, 443, 8080]);
 }
 
 proptest! {

@@ -11,7 +11,10 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::{create, pod, process::Process, spec};
+use super::{
+    objects::{create, pod, spec},
+    process::Process,
+};
 
 /// A client of the kubelet API with these credentials, which trusts the host's CA.
 async fn caller(host: &Cluster, node: &Process, credentials: Credentials) -> Result<Client> {

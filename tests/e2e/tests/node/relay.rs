@@ -1,40 +1,74 @@
 //! A small provider for the streams: its pods are in memory, and what one asks of a container of theirs is asked of one
 //! real pod in a member.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use async_trait::async_trait;
 use federlet_node::{
-    VirtualNode, VirtualNodeSettings,
-    api::{
-        ApiSettings, Authentication, Authorization, CertificateRequests, ClientCa, KubeletApi, ServingNames,
-        serve,
-    },
-    client::{client, heartbeat_client},
+    client::client,
     contract::{
-        ByteStream, ChangeStream, LogOptions, NodeName, NodeProvider, Pod, PodId, PodKey,
+        ByteStream, ChangeStream, Duplex, LogOptions, NodeProvider, NodeReport, Pod, PodId, PodKey,
         PodLifecycleHandler, PodNotifier, PodStreams, ProviderError, ReportStream, UpgradeAnswer,
-        UpgradeRequest,
+        UpgradeKind, UpgradeRequest,
     },
     memory::MemoryProvider,
-    node::{HostVersion, NodeFacts, NodeSettings, NodeTemplate},
-    pods::{HostPods, PodSettings, Scope},
 };
 use federlet_sandbox::Cluster;
 use futures::{StreamExt, TryStreamExt};
+use http::{HeaderMap, Method, header::UPGRADE};
 use http_body_util::BodyExt;
-use kube::{Client, Config, client::Body};
-use tokio::net::TcpListener;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use kube::{Client, client::Body};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::process::{address_towards, approve, forget_requests, free_port};
+use super::embedded::config;
 
-struct Relay {
+pub(crate) struct Relay {
     memory: MemoryProvider,
     member: Client,
     namespace: String,
     pod: &'static str,
+    arrived: Mutex<HashSet<(&'static str, String)>>,
+    open: Arc<AtomicUsize>,
+}
+
+impl Relay {
+    /// One whose containers are those of `pod` in the member.
+    pub(crate) async fn new(member: &Cluster, namespace: &str, pod: &'static str) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            memory: MemoryProvider::default(),
+            member: client(config(member).await?, "streams", Arc::default())?,
+            namespace: namespace.to_owned(),
+            pod,
+            arrived: Mutex::default(),
+            open: Arc::default(),
+        }))
+    }
+
+    /// In which protocols each kind of stream arrived since the last question, as `exec` and `POST spdy/3.1`.
+    pub(crate) fn arrived(&self) -> HashSet<(&'static str, String)> {
+        std::mem::take(&mut *self.arrived.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How many connections to the member are open for streams.
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
+    }
+
+    fn note(&self, kind: UpgradeKind, method: &Method, headers: &HeaderMap) {
+        let protocol = headers.get(UPGRADE).and_then(|v| v.to_str().ok()).unwrap_or("none");
+        let how = format!("{method} {}", protocol.to_ascii_lowercase());
+        self.arrived.lock().unwrap_or_else(PoisonError::into_inner).insert((kind.as_str(), how));
+    }
 }
 
 #[async_trait]
@@ -74,7 +108,7 @@ impl NodeProvider for Relay {
 
     fn notify_node_status(&self) -> ReportStream {
         // Hosts that know this pass websockets on as they are.
-        let declare = |mut report: federlet_node::contract::NodeReport| {
+        let declare = |mut report: NodeReport| {
             report.status.declared_features = Some(vec!["ExtendWebSocketsToKubelet".into()]);
             report
         };
@@ -99,8 +133,16 @@ impl PodStreams for Relay {
     }
 
     async fn upgrade(&self, _: &Pod, request: UpgradeRequest) -> Result<UpgradeAnswer, ProviderError> {
+        self.note(request.kind, &request.method, &request.headers);
         let request = request.to_api_server(&self.namespace, self.pod, None).map(|()| Body::empty());
-        UpgradeAnswer::from_response(self.member.send(request).await.map_err(unavailable)?).await
+        let answer =
+            UpgradeAnswer::from_response(self.member.send(request).await.map_err(unavailable)?).await?;
+        Ok(match answer {
+            UpgradeAnswer::Switched { headers, io } => {
+                UpgradeAnswer::Switched { headers, io: Box::pin(Counted::new(io, self.open.clone())) }
+            }
+            refused => refused,
+        })
     }
 }
 
@@ -109,81 +151,49 @@ fn unavailable(error: kube::Error) -> ProviderError {
     ProviderError::unavailable(error.to_string())
 }
 
-/// Serves a node `name` on the host until dropped. Its containers are those of `pod` in the member.
-pub(crate) async fn serve_relay(
-    host: &Cluster,
-    member: &Cluster,
-    name: &str,
-    namespace: &str,
-    pod: &'static str,
-) -> Result<DropGuard> {
-    forget_requests(host, name).await?;
-    let metrics = Arc::default();
-    let node = NodeName::new(name)?;
-    let (to_host, to_member) = (config(host).await?, config(member).await?);
-    let (address, port) = (address_towards(host).await?, free_port()?);
-    let provider = Arc::new(Relay {
-        memory: MemoryProvider::default(),
-        member: client(to_member, "streams", Arc::clone(&metrics))?,
-        namespace: namespace.to_owned(),
-        pod,
-    });
-    let pods = client(to_host.clone(), "pods", Arc::clone(&metrics))?;
-    let version = pods.apiserver_version().await?;
-    let host_pods = HostPods::new(Scope::Node(node.clone()), None, Arc::clone(&metrics));
-    let stop = CancellationToken::new();
-    let (watching, watcher, watch_stop) = (host_pods.clone(), pods.clone(), stop.clone());
-    tokio::spawn(async move { watching.run(watcher, watch_stop).await });
-
-    let ca = ClientCa::from_host(&pods).await?;
-    ensure!(ca.is_some(), "the host publishes no client CA");
-    let authentication = Authentication::new(ca, Some(pods.clone()))?;
-    let authorization = Authorization::new(pods.clone());
-    let api = KubeletApi::new(
-        authentication,
-        authorization,
-        host_pods.clone(),
-        ApiSettings::default(),
-        Arc::clone(&metrics),
-    );
-    api.add_node(node.clone(), provider.clone());
-    let names = ServingNames { node: node.clone(), addresses: vec![address], names: Vec::new() };
-    let requests = CertificateRequests::new(pods.clone(), names, None);
-    let serving = requests.serving();
-    tokio::spawn(requests.run(stop.clone()));
-    let listener = TcpListener::bind(("0.0.0.0", port)).await?;
-    tokio::spawn(serve(api, listener, serving, stop.clone()));
-
-    let virtual_node = VirtualNode {
-        template: NodeTemplate {
-            name: node,
-            os: "linux".into(),
-            arch: "amd64".into(),
-            taints: Vec::new(),
-            address: Some(address),
-            kubelet_port: port,
-            host: HostVersion::new(&version.git_version, &version.minor),
-        },
-        provider,
-        client: pods,
-        heartbeat_client: heartbeat_client(to_host, Arc::clone(&metrics))?,
-        heartbeat: tokio::runtime::Handle::current(),
-        host_pods,
-        references: None,
-        facts: NodeFacts::default(),
-        settings: VirtualNodeSettings {
-            node: NodeSettings::default(),
-            pods: PodSettings::default(),
-            identity: Some("e2e".into()),
-        },
-        metrics,
-    };
-    tokio::spawn(virtual_node.run(stop.clone()));
-    approve(host, name).await?;
-    Ok(stop.drop_guard())
+/// A connection that is counted as long as it lives.
+struct Counted {
+    io: Duplex,
+    open: Arc<AtomicUsize>,
 }
 
-async fn config(cluster: &Cluster) -> Result<Config> {
-    let kubeconfig = kube::config::Kubeconfig::read_from(cluster.admin_kubeconfig())?;
-    Ok(Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?)
+impl Counted {
+    fn new(io: Duplex, open: Arc<AtomicUsize>) -> Self {
+        open.fetch_add(1, Ordering::SeqCst);
+        Self { io, open }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        self.io.as_mut().poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        self.io.as_mut().poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.io.as_mut().poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.io.as_mut().poll_shutdown(cx)
+    }
 }

@@ -1,0 +1,237 @@
+//! What goes along with pods: the ConfigMaps, Secrets, tokens and claims that they refer to, the Services that select
+//! them, and the Events about them on their way back.
+//!
+//! Only what a pod on this node refers to is ever read, and each object by its name, as the Node authorizer allows it to
+//! a kubelet. The [`Ledger`](ledger::Ledger) knows which pods need what, and decides when to look at what again; a few
+//! workers look, one at a time at each place of the member. Everything ends up there: a pod that asks, a change on the
+//! host, a change in the member, a token that grows old, an error to be tried again.
+
+mod collect;
+mod desk;
+mod inventory;
+mod ledger;
+mod member;
+mod place;
+mod sources;
+mod tokens;
+mod work;
+
+use std::{fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use federlet_node::contract::{Pod, PodId, ProviderError};
+use futures::{FutureExt, future::join_all};
+use tokio::sync::Semaphore;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use self::{
+    desk::Desk,
+    inventory::Inventory,
+    ledger::{Finished, Job, State},
+    member::Member,
+    place::{Need, Origin, Place, Resource, TokenOrigin},
+    sources::Sources,
+};
+use crate::{
+    references::{Kind, references},
+    site::Site,
+    target::Target,
+};
+
+/// The resources whose copies are kept an eye on.
+const RESOURCES: [Resource; 2] = [Resource::ConfigMap, Resource::Secret];
+
+/// How many places are looked at at the same time.
+const WORKERS: usize = 16;
+
+/// How long looking at a place may take.
+const JOB: Duration = Duration::from_secs(30);
+
+/// How long a pod waits here. Less than the virtual kubelet waits for its provider, so that it hears why.
+const PATIENCE: Duration = Duration::from_secs(45);
+
+/// How many pods are told about the same trouble.
+const TOLD: usize = 5;
+
+/// How what goes along with pods is kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FollowSettings {
+    /// How long a copy stays after the last pod that needed it: a Deployment that recreates its pods needs it again.
+    pub linger: Duration,
+    /// How often to look for what nobody needs.
+    pub sweep: Duration,
+    /// The share of a token's life after which it is replaced.
+    pub token_life_used: f64,
+    /// No token is replaced more often than this.
+    pub token_pause: Duration,
+}
+
+impl Default for FollowSettings {
+    fn default() -> Self {
+        Self {
+            linger: Duration::from_secs(10),
+            sweep: Duration::from_secs(60),
+            token_life_used: 0.8,
+            token_pause: Duration::from_secs(30),
+        }
+    }
+}
+
+/// All that goes along with the pods of one virtual node.
+pub struct Follow {
+    site: Arc<Site>,
+    settings: FollowSettings,
+    desk: Arc<Desk>,
+    sources: Sources,
+    inventory: Arc<Inventory>,
+    member: Member,
+}
+
+impl Follow {
+    /// For the pods of this node.
+    pub fn new(site: Arc<Site>) -> Arc<Self> {
+        Self::with(site, FollowSettings::default())
+    }
+
+    /// The same, kept in another way.
+    pub fn with(site: Arc<Site>, settings: FollowSettings) -> Arc<Self> {
+        let desk = Arc::new(Desk::new(settings.linger));
+        let sources = Sources::new(site.host.client.clone(), desk.clone());
+        let inventory = Arc::new(Inventory::new(desk.clone()));
+        let member = Member::new(site.member.pods.clone());
+        Arc::new(Self { site, settings, desk, sources, inventory, member })
+    }
+
+    /// Brings along all that the pod refers to: when this returns, it is in the member and up to date.
+    ///
+    /// To be called before the pod is created and whenever it is updated. If nothing changed, it asks nobody. It needs
+    /// [`run`](Self::run) to be running.
+    pub async fn bring(&self, pod: &Pod) -> Result<(), ProviderError> {
+        let needs = self.needs(pod, &self.site.target())?;
+        let started = pod.was_started();
+        let waits = self.desk.change(|ledger, now| ledger.want(pod.id(), &needs, started, now))?;
+        if !waits.is_empty() && tokio::time::timeout(PATIENCE, join_all(waits)).await.is_err() {
+            return Err(ProviderError::unavailable("bringing along what the pod refers to takes too long"));
+        }
+        self.desk.ledger().verdict(pod.id(), &needs)
+    }
+
+    /// The pod is gone from the member, or has finished for good: what only it needed goes away.
+    pub fn release(&self, pod: &PodId) {
+        self.desk.change(|ledger, now| ledger.release(pod, now));
+    }
+
+    /// Follows changes, refreshes tokens and collects what nobody needs, until told to stop. Copies stay as they are.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let tasks = TaskTracker::new();
+        for resource in RESOURCES {
+            let (client, target) = (self.site.member.watch.clone(), self.site.target());
+            tasks.spawn(self.inventory.clone().run(client, resource, target, stop.clone()));
+        }
+        tasks.spawn(self.clone().collect(stop.clone()));
+        let workers = Arc::new(Semaphore::new(WORKERS));
+        while let Ok(worker) = workers.clone().acquire_owned().await {
+            let job = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                job = self.desk.take() => job,
+            };
+            let this = self.clone();
+            tasks.spawn(async move {
+                // Neither a hang nor a panic may leave the place in somebody's hands for ever.
+                let look = AssertUnwindSafe(Box::pin(this.work(&job))).catch_unwind();
+                let finished = match tokio::time::timeout(JOB, look).await {
+                    Ok(Ok(finished)) => finished,
+                    Ok(Err(_)) => {
+                        State::Failed(ProviderError::unavailable(format!("{} panicked", job.place))).into()
+                    }
+                    Err(_) => {
+                        State::Failed(ProviderError::unavailable(format!("{} takes too long", job.place)))
+                            .into()
+                    }
+                };
+                this.finish(&job, finished);
+                drop(worker);
+            });
+        }
+        self.desk.ledger().close();
+        tasks.close();
+        let _ = tokio::time::timeout(JOB, tasks.wait()).await;
+    }
+
+    fn finish(&self, job: &Job, finished: Finished) {
+        let trouble = match &finished.state {
+            State::Failed(error) => Some(error.clone()),
+            _ => None,
+        };
+        self.desk.change(|ledger, now| ledger.done(&job.place, finished, now));
+        if let Some(error) = trouble {
+            tracing::debug!(place = %job.place, %error, "a copy in the member is not as it should be, will try again");
+            self.tell(&job.place, &error);
+        }
+    }
+
+    /// Pods that run hear what is wrong with what they use; those that wait for it hear it anyway.
+    fn tell(&self, place: &Place, error: &ProviderError) {
+        let users: Vec<PodId> = {
+            let ledger = self.desk.ledger();
+            // One glitch is no news, and what lasts is told once.
+            if ledger.failures(place) != 3 {
+                return;
+            }
+            ledger.users(place).take(TOLD).cloned().collect()
+        };
+        for pod in
+            users.iter().filter_map(|id| self.site.host_pod(id.key()).filter(|pod| pod.uid() == id.uid()))
+        {
+            if pod.was_started() {
+                self.site.host.events.warn(&pod, "Following", error.reason(), &error.to_string());
+            }
+        }
+    }
+
+    /// What a pod needs, and where in the member it belongs.
+    fn needs(&self, pod: &Pod, target: &Target) -> Result<Vec<Need>, ProviderError> {
+        let invalid = |error: &dyn fmt::Display| ProviderError::invalid(error.to_string());
+        let host_namespace: Arc<str> = pod.key().namespace().into();
+        let namespace = target
+            .namespaces
+            .map(&host_namespace)
+            .map_err(|error| ProviderError::rejected("NamespaceNotAllowed", error.to_string()))?;
+        let found = references(pod.json(), target).map_err(|error| invalid(&error))?;
+        let mut needs = vec![];
+        for reference in &found.objects {
+            if matches!(reference.kind, Kind::Claim | Kind::EphemeralClaim) {
+                continue;
+            }
+            needs.push(Need {
+                place: Place::new(reference.kind.into(), &namespace, &reference.member),
+                origin: Origin::Object {
+                    kind: reference.kind,
+                    namespace: host_namespace.clone(),
+                    name: reference.host.as_str().into(),
+                },
+                optional: reference.optional,
+            });
+        }
+        for token in &found.tokens {
+            let origin = TokenOrigin {
+                pod: pod.id().clone(),
+                account: found.service_account.clone(),
+                audience: token.audience.clone(),
+                expiration: token.expiration,
+            };
+            needs.push(Need {
+                place: Place::new(Resource::Secret, &namespace, &token.secret),
+                origin: Origin::Token(Arc::new(origin)),
+                optional: false,
+            });
+        }
+        Ok(needs)
+    }
+}
+
+impl fmt::Debug for Follow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Follow").field("site", &self.site).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,42 @@
+//! What tests create.
+
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use federlet_e2e::Kubectl;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+
+/// A pod spec for the node of a test.
+pub(crate) fn spec(node: &str, extra: Value) -> Value {
+    let mut spec = json!({
+        "nodeSelector": {"kubernetes.io/hostname": node},
+        "tolerations": [{"key": "virtual-kubelet.io/provider", "operator": "Exists"}],
+        "terminationGracePeriodSeconds": 5,
+        "containers": [{"name": "app", "image": "nginx"}],
+    });
+    if let (Some(spec), Value::Object(extra)) = (spec.as_object_mut(), extra) {
+        spec.extend(extra);
+    }
+    spec
+}
+
+pub(crate) async fn create(kubectl: &Kubectl, object: &Value) -> Result<()> {
+    let mut command = kubectl.command(&["create", "-f", "-"])?;
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+    let mut stdin = child.stdin.take().context("no standard input")?;
+    stdin.write_all(object.to_string().as_bytes()).await?;
+    drop(stdin);
+    let status = child.wait().await?;
+    ensure!(status.success(), "kubectl create ended with {status}");
+    Ok(())
+}
+
+pub(crate) fn workload(kind: &str, name: &str, spec: &Value) -> Value {
+    let version = if kind == "Job" { "batch/v1" } else { "apps/v1" };
+    json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+pub(crate) fn pod(name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+}

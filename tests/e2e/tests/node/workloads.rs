@@ -1,0 +1,130 @@
+//! What people run: Deployments, StatefulSets, Jobs, a thousand pods at once; and their logs.
+
+use std::{process::Stdio, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use federlet_e2e::{Kubectl, SOON};
+use federlet_sandbox::{Sandbox, eventually};
+use serde_json::{Value, json};
+
+use super::{
+    audit::writes,
+    objects::{create, pod, spec, workload},
+    process::Process,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workloads_run_roll_scale_and_complete() -> Result<()> {
+    let sandbox = Sandbox::shared().await?;
+    let host = sandbox.cluster("host")?;
+    let node = Process::start(&host, "e2e-workloads").await?;
+    sandbox
+        .in_namespace("workloads", async |space| {
+            let kubectl = Kubectl::new(host.clone(), &space.namespace);
+            let template = |app: &str| {
+                json!({"metadata": {"labels": {"app": app}}, "spec": spec(&node.name, json!({}))})
+            };
+            let selector = |app: &str| json!({"matchLabels": {"app": app}});
+            let web = json!({"replicas": 3, "selector": selector("web"), "template": template("web")});
+            create(&kubectl, &workload("Deployment", "web", &web)).await?;
+            let db = json!({"replicas": 2, "serviceName": "db", "selector": selector("db"), "template": template("db")});
+            create(&kubectl, &workload("StatefulSet", "db", &db)).await?;
+            let once = spec(&node.name, json!({"restartPolicy": "Never"}));
+            let job = json!({"completions": 3, "parallelism": 2, "template": {"spec": once}});
+            create(&kubectl, &workload("Job", "once", &job)).await?;
+
+            kubectl.run("rollout status deployment/web --timeout=60s").await?;
+            kubectl.run("rollout status statefulset/db --timeout=60s").await?;
+            kubectl.run("wait job/once --for=condition=Complete --timeout=60s").await?;
+            kubectl.run("set image deployment/web app=nginx:2").await?;
+            kubectl.run("rollout status deployment/web --timeout=60s").await?;
+            kubectl.run("scale statefulset/db --replicas=4").await?;
+            kubectl.run("rollout status statefulset/db --timeout=60s").await?;
+            // The name of a StatefulSet's pod comes back with another pod.
+            let before = kubectl.run("get pod db-0 -o jsonpath={.metadata.uid}").await?;
+            // kubectl must not wait: the next pod is there before it looks, and then it would wait for that one's end.
+            kubectl.run("delete pod db-0 --wait=false").await?;
+            eventually("another pod has the name", SOON, async || {
+                let after = kubectl.run("get pod db-0 -o jsonpath={.metadata.uid}").await?;
+                ensure!(before != after, "db-0 is still the same pod");
+                Ok(())
+            })
+            .await?;
+            kubectl.run("rollout status statefulset/db --timeout=60s").await?;
+            logs(&kubectl).await?;
+            let refused = kubectl.run("exec db-0 -- ls").await;
+            ensure!(refused.is_err_and(|e| e.to_string().contains("only pretends to run containers")));
+            Ok(())
+        })
+        .await
+        .with_context(|| node.log())?;
+    node.finish().await
+}
+
+async fn logs(kubectl: &Kubectl) -> Result<()> {
+    let lines = async |options: &str| {
+        let said = kubectl.run(&format!("logs db-0 {options}")).await?;
+        Ok::<_, anyhow::Error>(said.lines().map(str::to_owned).collect::<Vec<_>>())
+    };
+    eventually("there are some lines", SOON, async || {
+        if lines("").await.is_ok_and(|all| all.len() > 4) { Ok(()) } else { Err("few lines") }
+    })
+    .await?;
+    ensure!(lines("").await?[0].starts_with("0 "));
+    ensure!(lines("--tail=0").await?.is_empty());
+    ensure!(lines("--tail=2").await?.len() == 2);
+    ensure!(lines("--since=2s").await?.len() <= 3);
+    ensure!(lines("--since-time=2100-01-01T00:00:00Z").await?.is_empty());
+    ensure!(kubectl.run("logs db-0 --limit-bytes=3").await?.len() == 3);
+    let dated = lines("--timestamps --tail=1").await?;
+    ensure!(dated[0].split(' ').next().is_some_and(|time| time.ends_with('Z')), "{dated:?}");
+    ensure!(kubectl.run("logs db-0 --previous").await.is_err());
+    let followed = kubectl.command(&["logs", "-f", "--tail=1", "db-0"])?.stdout(Stdio::piped()).spawn()?;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    kubectl.run("delete pod db-0 --wait=false").await?;
+    // The log ends with the pod, and so does the one who reads it.
+    let said = tokio::time::timeout(Duration::from_secs(20), followed.wait_with_output()).await??;
+    let count = String::from_utf8_lossy(&said.stdout).lines().count();
+    ensure!(count >= 3, "followed {count} lines");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_pods_at_once_cost_two_writes_each() -> Result<()> {
+    const PODS: usize = 1000;
+    let sandbox = Sandbox::shared().await?;
+    let host = sandbox.cluster("host")?;
+    let node = Process::start(&host, "e2e-thousand").await?;
+    sandbox
+        .in_namespace("thousand", async |space| {
+            let kubectl = Kubectl::new(host.clone(), &space.namespace);
+            let bound = spec(&node.name, json!({"nodeName": node.name}));
+            let items: Vec<Value> = (0..PODS).map(|n| pod(&format!("p{n}"), &bound)).collect();
+            create(&kubectl, &json!({"apiVersion": "v1", "kind": "List", "items": items})).await?;
+            eventually("all run", Duration::from_secs(120), async || {
+                let names = kubectl.run("get pods --field-selector=status.phase=Running -o name").await;
+                let count = names.map_err(|e| e.to_string())?.lines().count();
+                if count == PODS { Ok(()) } else { Err(format!("{count} run")) }
+            })
+            .await?;
+            let raw = format!("/api/v1/nodes/{}/proxy/runningpods/", node.name);
+            let running: Value = serde_json::from_str(&host.kubectl_output(&["get", "--raw", &raw]).await?)?;
+            let listed = running["items"].as_array().context("no items")?.len();
+            ensure!(listed == PODS, "{listed} are listed");
+            kubectl.run("delete pods --all --wait=false").await?;
+            eventually("all are gone", Duration::from_secs(120), async || {
+                let names = kubectl.run("get pods -o name").await.map_err(|e| e.to_string())?;
+                if names.is_empty() { Ok(()) } else { Err(format!("{} are left", names.lines().count())) }
+            })
+            .await?;
+            let written = writes(&host, &space.namespace)?;
+            let most = written.values().max().copied().unwrap_or_default();
+            let all: usize = written.values().sum();
+            ensure!(written.len() == PODS, "{} pods were written", written.len());
+            ensure!(most <= 3 && all <= PODS * 2 + PODS / 10, "{all} writes, {most} for one pod");
+            Ok(())
+        })
+        .await
+        .with_context(|| node.log())?;
+    node.finish().await
+}
