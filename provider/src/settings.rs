@@ -23,7 +23,7 @@ pub use self::{
 };
 
 /// A member as its owner and the host's people want it. Read from a Cluster or from a file.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct MemberSettings {
     /// Its name, and that of its virtual node.
     pub name: MemberName,
