@@ -12,7 +12,7 @@ mod step;
 pub use backoff::Backoff;
 pub use digest::{desired_digest, digest};
 pub(crate) use final_status::seconds;
-pub use final_status::{end_status, waiting_status};
+pub use final_status::{end_status, unready_patch, waiting_status};
 pub use references::{Reference, ReferenceKind, references};
 pub use status::status_patch;
 pub use step::{Rest, Seen, Step, next_step};

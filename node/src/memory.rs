@@ -13,18 +13,23 @@ mod containers;
 mod journal;
 mod logs;
 mod state;
+mod usage;
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures::{StreamExt, stream};
+use jiff::Timestamp;
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::sync::broadcast;
 
-use self::{journal::Journal, state::State};
+use self::{journal::Journal, state::State, usage::Usage};
 use crate::contract::{
-    ByteStream, ChangeStream, LogOptions, NodeProvider, NodeReport, Pod, PodChange, PodId, PodKey,
-    PodLifecycleHandler, PodNotifier, PodStreams, ProviderError, ReportStream, UpgradeAnswer, UpgradeRequest,
+    ByteStream, ChangeStream, LogOptions, MetricsKind, NodeProvider, NodeReport, Pod, PodChange, PodId,
+    PodKey, PodLifecycleHandler, PodNotifier, PodStreams, ProviderError, ReportStream, UpgradeAnswer,
+    UpgradeRequest,
 };
 
 /// How large the node is, and how its containers behave.
@@ -145,6 +150,14 @@ impl PodStreams for MemoryProvider {
         Err(ProviderError::unsupported(format!(
             "the memory provider only pretends to run containers: it has no {kind}"
         )))
+    }
+
+    async fn stats(&self) -> Result<Value, ProviderError> {
+        Ok(Usage::of(self.state.runs(), Timestamp::now()).summary())
+    }
+
+    async fn metrics(&self, kind: MetricsKind) -> Result<Bytes, ProviderError> {
+        Ok(Usage::of(self.state.runs(), Timestamp::now()).metrics(kind).into())
     }
 }
 

@@ -4,7 +4,11 @@ mod serve;
 
 pub use serve::serve;
 
-use std::{collections::HashMap, fmt, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use prometheus_client::{
@@ -14,7 +18,7 @@ use prometheus_client::{
 };
 use tokio::time::Instant;
 
-use crate::contract::NodeName;
+use crate::contract::{NodeName, Phase};
 
 /// Seconds from a millisecond to two minutes: a local create is at the one end, a member far away at the other.
 const SECONDS: [f64; 14] =
@@ -38,6 +42,7 @@ pub struct Metrics {
     ready: Family<OfNode, Gauge>,
     ping_age: Family<OfNode, Gauge<f64, std::sync::atomic::AtomicU64>>,
     pings: Mutex<HashMap<NodeName, Instant>>,
+    operations_of: Mutex<HashMap<NodeName, HashSet<OfOperation>>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -89,6 +94,7 @@ impl Default for Metrics {
             ready: Family::default(),
             ping_age: Family::default(),
             pings: Mutex::default(),
+            operations_of: Mutex::default(),
         };
         metrics.register();
         metrics
@@ -147,6 +153,11 @@ impl Metrics {
     ) {
         let labels = OfOperation { node: node.to_string(), operation, result };
         self.operations.get_or_create(&labels).observe(took.as_secs_f64());
+        let mut known = self.operations_of.lock();
+        let known = known.entry(node.clone()).or_default();
+        if !known.contains(&labels) {
+            known.insert(labels);
+        }
     }
 
     pub(crate) fn request(&self, part: &'static str, verb: &'static str, code: &str) {
@@ -170,6 +181,22 @@ impl Metrics {
 
     pub(crate) fn pinged(&self, node: &NodeName) {
         self.pings.lock().insert(node.clone(), Instant::now());
+    }
+
+    /// A node that is served no more has nothing to tell.
+    pub(crate) fn forget(&self, node: &NodeName) {
+        let of_node = OfNode::from(node);
+        self.queue_depth.remove(&of_node);
+        self.queue_wait.remove(&of_node);
+        self.ready.remove(&of_node);
+        self.pings.lock().remove(node);
+        self.ping_age.remove(&of_node);
+        for phase in Phase::ALL {
+            self.pods.remove(&OfPhase { node: node.to_string(), phase: phase.as_str() });
+        }
+        for operation in self.operations_of.lock().remove(node).unwrap_or_default() {
+            self.operations.remove(&operation);
+        }
     }
 
     /// All of it in the text format that Prometheus reads.
@@ -225,5 +252,19 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_node_that_went_is_not_spoken_of() {
+        let (metrics, node) = (Metrics::default(), NodeName::new("member1").unwrap());
+        metrics.operation(&node, "create", "ok", Duration::from_millis(3));
+        metrics.queue_depth(&node, 1);
+        metrics.queue_wait(&node, Duration::ZERO);
+        metrics.pods(&node, "Running", 1);
+        metrics.ready(&node, true);
+        metrics.pinged(&node);
+        assert!(metrics.encode().contains("member1"));
+        metrics.forget(&node);
+        assert!(!metrics.encode().contains("member1"), "{}", metrics.encode());
     }
 }

@@ -8,11 +8,14 @@ mod document;
 mod fence;
 mod health;
 mod lease;
+mod reports;
+mod settings;
 mod version;
 
-pub use controller::{NodeController, NodeError, NodeFacts, NodeSettings};
+pub use controller::{NodeController, NodeError};
 pub use document::{LEAVING_ANNOTATION, NodeTemplate, Readiness, metadata_document, status_document};
 pub use fence::Fence;
 pub use health::{Health, PingThresholds};
 pub use lease::{Holding, NodeLease};
+pub use settings::{NodeFacts, NodeSettings};
 pub use version::HostVersion;

@@ -50,6 +50,11 @@ pub struct VirtualNode {
 impl VirtualNode {
     /// Serves the node until told to stop. The Node object and its pods stay.
     pub async fn run(self, stop: CancellationToken) {
+        self.run_with_lease(stop).await;
+        self.metrics.forget(&self.template.name);
+    }
+
+    async fn run_with_lease(&self, stop: CancellationToken) {
         let Some(identity) = self.settings.identity.clone() else {
             return self.serve(stop).await;
         };

@@ -6,10 +6,12 @@
 
 mod lifecycle;
 mod mirror;
+mod namespaces;
 mod phantom;
 mod reach;
 mod room;
 mod streams;
+mod usage;
 mod writes;
 
 use std::{fmt, sync::Arc};
@@ -70,6 +72,7 @@ impl ClusterProvider {
         tokio::join!(
             self.clone().follow_room(stop.clone()),
             self.follow.clone().run(stop.clone()),
+            self.follow_namespaces(stop.clone()),
             self.release_ended(stop)
         );
     }

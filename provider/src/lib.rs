@@ -27,5 +27,6 @@ pub mod status;
 pub mod target;
 pub mod translate;
 pub mod update;
+pub mod usage;
 pub mod version;
 pub mod watch;

@@ -1,6 +1,7 @@
 //! A virtual node between its two clusters: what every part that serves it needs.
 
 mod host_api;
+mod host_namespaces;
 mod spaces;
 
 use std::{fmt, sync::Arc};
@@ -14,6 +15,7 @@ use kube::Client;
 
 pub use self::{
     host_api::{find_host_api, host_api},
+    host_namespaces::HostNamespaces,
     spaces::{Space, Spaces},
 };
 use crate::{
@@ -37,6 +39,8 @@ pub struct HostSide {
     pub client: Client,
     /// The host's pods.
     pub pods: Arc<HostPods>,
+    /// The host's namespaces.
+    pub namespaces: Arc<HostNamespaces>,
     /// Where to tell people about their pods.
     pub events: Events,
 }

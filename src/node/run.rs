@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use federlet_node::{
     VirtualNode, VirtualNodeSettings,
     api::ServingNames,
@@ -73,7 +73,7 @@ impl NodeArgs {
             os,
             arch: kubernetes_arch(std::env::consts::ARCH).to_owned(),
             taints: if disable_taint { Vec::new() } else { taints },
-            address: published_address(&kubelet, &config),
+            address: published_address(&kubelet, &config)?,
             kubelet_port: kubelet.port,
             host,
         };
@@ -232,16 +232,32 @@ fn hostname() -> Option<String> {
 }
 
 /// The address to publish: as told, or the one to listen on, or the one from which the host is reached.
-fn published_address(kubelet: &KubeletArgs, config: &Config) -> Option<IpAddr> {
+fn published_address(kubelet: &KubeletArgs, config: &Config) -> anyhow::Result<Option<IpAddr>> {
     let KubeletArgs { address, node_address, .. } = kubelet;
-    if let Some(address) = node_address.or(Some(*address).filter(|a| !a.is_unspecified())) {
-        return Some(address);
+    let told = node_address.or(Some(*address).filter(|address| !address.is_unspecified()));
+    match told.or_else(|| address_towards(config)) {
+        Some(address) if !is_callable(address) => bail!(
+            "API servers refuse to call a node at {address}: say with --node-address where the host reaches this process"
+        ),
+        address => Ok(address),
     }
+}
+
+fn address_towards(config: &Config) -> Option<IpAddr> {
     // Connecting a datagram socket sends nothing; it only asks the kernel for a route.
     let host: IpAddr = config.cluster_url.host()?.trim_matches(['[', ']']).parse().ok()?;
     let socket = UdpSocket::bind(if host.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).ok()?;
     socket.connect((host, config.cluster_url.port_u16().unwrap_or(443))).ok()?;
-    socket.local_addr().ok().map(|local| local.ip()).filter(|ip| !ip.is_unspecified())
+    socket.local_addr().ok().map(|local| local.ip()).filter(|address| is_callable(*address))
+}
+
+/// Whether an API server proxies to such an address: not to itself, and not to what is only around it.
+fn is_callable(address: IpAddr) -> bool {
+    let near = match address {
+        IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    };
+    !(near || address.is_unspecified() || address.is_loopback() || address.is_multicast())
 }
 
 #[cfg(test)]
@@ -254,5 +270,23 @@ mod tests {
         assert_eq!(listen_address(":10255").unwrap(), Some(SocketAddr::from(([0, 0, 0, 0], 10255))));
         assert_eq!(listen_address("127.0.0.1:1").unwrap(), Some(SocketAddr::from(([127, 0, 0, 1], 1))));
         assert!(listen_address("10255").is_err());
+    }
+
+    #[test]
+    fn only_addresses_that_api_servers_call_are_published() {
+        for (address, callable) in [
+            ("10.0.0.1", true),
+            ("198.18.0.1", true),
+            ("fd00::1", true),
+            ("127.0.0.1", false),
+            ("::1", false),
+            ("0.0.0.0", false),
+            ("169.254.1.1", false),
+            ("224.0.0.1", false),
+            ("255.255.255.255", false),
+            ("fe80::1", false),
+        ] {
+            assert_eq!(is_callable(address.parse().unwrap()), callable, "{address}");
+        }
     }
 }

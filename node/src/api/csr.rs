@@ -189,7 +189,7 @@ fn renewal(pem: &[u8]) -> Result<Timestamp, CertificateError> {
     let (from, until) = (validity.not_before.timestamp(), validity.not_after.timestamp());
     let life = until.saturating_sub(from).max(0);
     let percent = 75 + i64::from(fastrand::u8(0..10));
-    Timestamp::from_second(from + life / 100 * percent).map_err(|e| CertificateError::Unusable(e.to_string()))
+    Timestamp::from_second(from + life * percent / 100).map_err(|e| CertificateError::Unusable(e.to_string()))
 }
 
 /// Whether a kept certificate speaks for every address that we are reached under now.

@@ -121,7 +121,14 @@ impl KubeletApi {
             Route::Configz => Ok(json_response(self.configz().to_string())),
             Route::OwnMetrics => Ok(metrics_response(self.metrics.encode().into())),
             Route::Metrics(kind) => Ok(metrics_response(provider.metrics(kind).await?)),
-            Route::StatsSummary => Ok(json_response(provider.stats().await?.to_string())),
+            Route::StatsSummary => {
+                let mut stats = provider.stats().await?;
+                // A provider need not know what its node is called.
+                if let Some(Value::Object(node)) = stats.get_mut("node") {
+                    node.entry("nodeName").or_insert_with(|| target.node.as_str().into());
+                }
+                Ok(json_response(stats.to_string()))
+            }
             Route::NodeLogs => {
                 Err(Refusal::new(StatusCode::NOT_FOUND, "a virtual node has no log files of its own"))
             }

@@ -84,6 +84,9 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// All there are.
+    pub const ALL: [Self; 5] = [Self::Pending, Self::Running, Self::Succeeded, Self::Failed, Self::Unknown];
+
     /// The phase of a pod status; a status that says none is Pending, as the API server defaults it.
     pub fn of(status: &Value) -> Self {
         match status.get("phase").and_then(Value::as_str) {

@@ -55,6 +55,19 @@ pub fn waiting_status(host: &Pod, reason: &str, message: &str) -> Value {
     Value::Object(status)
 }
 
+/// A strategic merge patch by which a pod that is Ready is so no more, because its node is not; none if it is not Ready.
+pub fn unready_patch(host: &Pod, now: Timestamp) -> Option<Value> {
+    let conditions = host.status().get("conditions").and_then(Value::as_array)?;
+    let ready = conditions.iter().find(|c| c["type"] == "Ready")?;
+    if ready["status"] != "True" || host.phase().is_terminal() {
+        return None;
+    }
+    let unready = json!({"type": "Ready", "status": "False", "reason": "NodeNotReady",
+                         "message": "the provider of the node does not answer",
+                         "lastTransitionTime": seconds(now)});
+    Some(json!({"metadata": {"uid": host.uid()}, "status": {"conditions": [unready]}}))
+}
+
 fn set_condition(status: &mut Map<String, Value>, kind: &str, reason: &str, now: Timestamp) {
     let list = status.entry("conditions").or_insert_with(|| json!([]));
     let Some(list) = list.as_array_mut() else { return };
@@ -96,6 +109,19 @@ mod tests {
         assert_eq!(end["containerStatuses"][0]["ready"], false);
         assert_eq!(end["containerStatuses"][1]["state"]["terminated"]["reason"], "Completed");
         assert_eq!(end["conditions"][0]["lastTransitionTime"], "1970-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn only_a_pod_that_is_ready_can_cease_to_be() {
+        let with = |phase: &str, ready: &str| {
+            pod(json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}))
+        };
+        let patch = unready_patch(&with("Running", "True"), Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(patch["metadata"]["uid"], "u");
+        assert_eq!(patch["status"]["conditions"][0]["status"], "False");
+        for other in [with("Running", "False"), with("Succeeded", "True"), pod(json!({}))] {
+            assert_eq!(unready_patch(&other, Timestamp::UNIX_EPOCH), None);
+        }
     }
 
     #[test]

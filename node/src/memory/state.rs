@@ -66,6 +66,11 @@ impl State {
         self.pods.lock().values().map(|held| held.pod.clone()).collect()
     }
 
+    /// Every pod, and when its containers began and ended.
+    pub(super) fn runs(&self) -> Vec<(Pod, Run)> {
+        self.pods.lock().values().map(|held| (held.pod.clone(), held.run)).collect()
+    }
+
     /// When the containers of this pod began and ended, if it is still here.
     pub(super) fn run(&self, id: &PodId) -> Option<Run> {
         self.pods.lock().get(id.key()).filter(|held| held.pod.id() == id).map(|held| held.run)

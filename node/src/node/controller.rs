@@ -2,7 +2,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, NodeSpec};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec};
 use kube::{
     Api, Client, ResourceExt,
     api::{Patch, PatchParams, PostParams},
@@ -10,19 +10,17 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use serde_json::Value;
-use tokio::{
-    sync::watch,
-    time::{Instant, MissedTickBehavior},
-};
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     document::{
         LEAVING_ANNOTATION, NodeTemplate, Readiness, leave_out_labels_of_others, metadata_document,
-        status_document,
+        readiness_document, status_document,
     },
-    fence::Fence,
-    health::{Health, PingThresholds},
+    health::Health,
+    reports::reports,
+    settings::{NodeFacts, NodeSettings},
 };
 use crate::{
     client::brief,
@@ -39,30 +37,6 @@ const REGISTRAR: &str = "federlet-register";
 /// How soon after a write of ours a contradiction by somebody else is answered.
 const QUARREL_PAUSE: Duration = Duration::from_secs(2);
 
-/// How a [`NodeController`] works.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeSettings {
-    /// How often the provider is asked whether it is well.
-    pub ping_every: Duration,
-    /// How long it may take to answer.
-    pub ping_timeout: Duration,
-    /// How many answers change our mind.
-    pub thresholds: PingThresholds,
-    /// How often the status is written when nothing changed.
-    pub status_every: Duration,
-}
-
-impl Default for NodeSettings {
-    fn default() -> Self {
-        Self {
-            ping_every: Duration::from_secs(10),
-            ping_timeout: Duration::from_secs(5),
-            thresholds: PingThresholds::default(),
-            status_every: Duration::from_secs(300),
-        }
-    }
-}
-
 /// Why a Node could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
@@ -75,23 +49,6 @@ pub enum NodeError {
     /// Its status could not be written.
     #[error("cannot write the node's status: {}", brief(.0))]
     Status(#[source] Box<kube::Error>),
-}
-
-/// What others want to know about a node, as it changes.
-#[derive(Clone, Debug)]
-pub struct NodeFacts {
-    /// Whether it is Ready.
-    pub healthy: watch::Sender<bool>,
-    /// The UID of the Node object, while there is one.
-    pub uid: watch::Sender<Option<String>>,
-    /// Whether this process may act for it.
-    pub fence: Fence,
-}
-
-impl Default for NodeFacts {
-    fn default() -> Self {
-        Self { healthy: watch::Sender::new(false), uid: watch::Sender::new(None), fence: Fence::default() }
-    }
 }
 
 /// Keeps one Node object on the host.
@@ -153,13 +110,7 @@ impl NodeController {
 
     /// Works until told to stop. The Node stays.
     pub async fn run(mut self, stop: CancellationToken) {
-        let provider = self.provider.clone();
-        let mut reports = provider.notify_node_status();
-        // The first report is what the node is registered with; before it there is nothing to say.
-        tokio::select! {
-            () = stop.cancelled() => return,
-            report = reports.next() => self.report = report,
-        }
+        let mut reports = std::pin::pin!(reports(self.provider.clone()));
         let name = self.template.name.to_string();
         let only_this = watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(45);
         let mut events = std::pin::pin!(watcher(self.watch_api.clone(), only_this).default_backoff());
@@ -168,6 +119,7 @@ impl NodeController {
         let mut failures = 0;
         let mut listed = false;
         // What the provider and the host say first goes into the first write; if the host says nothing, we begin.
+        self.recall().await;
         pings.tick().await;
         self.ping().await;
         let mut due = Instant::now() + self.settings.ping_timeout;
@@ -177,12 +129,10 @@ impl NodeController {
                 _ = pings.tick() => if self.ping().await {
                     due = Instant::now();
                 },
-                report = next_or_never(&mut reports) => {
-                    if self.report.as_ref() != Some(&report) {
-                        self.report = Some(report);
-                        due = Instant::now();
-                    }
-                }
+                Some(report) = reports.next() => if self.report.as_ref() != Some(&report) {
+                    self.report = Some(report);
+                    due = Instant::now();
+                },
                 event = events.next() => match event {
                     Some(Ok(watcher::Event::Init)) => listed = false,
                     Some(Ok(watcher::Event::InitApply(node) | watcher::Event::Apply(node))) => {
@@ -222,6 +172,22 @@ impl NodeController {
         }
     }
 
+    /// What was said before a restart counts until the provider says otherwise often enough.
+    async fn recall(&mut self) {
+        let Ok(Some(node)) = self.api.get_opt(self.template.name.as_str()).await else { return };
+        self.see(&node);
+        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+        let Some(said) = conditions.into_iter().find(|c| c.type_ == "Ready" && c.status != "Unknown") else {
+            return;
+        };
+        let NodeCondition { status, reason, message, last_transition_time, .. } = said;
+        let ready = status == "True";
+        self.health = Health::recalled(self.settings.thresholds, ready);
+        let since = last_transition_time.map_or_else(Timestamp::now, |time| time.0);
+        let (reason, message) = (reason.unwrap_or_default(), message.unwrap_or_default());
+        self.change_mind(Readiness { ready, reason, message, since });
+    }
+
     async fn ping(&mut self) -> bool {
         let limit = self.settings.ping_timeout;
         let late = |_| Err(ProviderError::unavailable(format!("no answer within {limit:?}")));
@@ -241,7 +207,7 @@ impl NodeController {
             return false;
         }
         let since = Timestamp::now();
-        self.readiness = match answer {
+        let readiness = match answer {
             Ok(()) => Readiness {
                 ready: true,
                 reason: "KubeletReady".into(),
@@ -255,10 +221,15 @@ impl NodeController {
                 since,
             },
         };
-        self.metrics.ready(name, self.readiness.ready);
-        // Pods hear of it before the host does: while the node is NotReady their status is the host's to say.
-        self.told.healthy.send_replace(self.readiness.ready);
+        self.change_mind(readiness);
         true
+    }
+
+    fn change_mind(&mut self, readiness: Readiness) {
+        self.metrics.ready(&self.template.name, readiness.ready);
+        // Pods hear of it before the host does: what is known of them is not to be trusted any more.
+        self.told.healthy.send_replace(Some(readiness.ready));
+        self.readiness = readiness;
     }
 
     /// Takes in the Node as the host has it. True if it does not say what it should.
@@ -282,13 +253,13 @@ impl NodeController {
     }
 
     async fn write(&mut self) -> Result<(), NodeError> {
-        let Some(report) = self.report.clone() else {
-            return Ok(());
-        };
         if self.known.leaving {
             tracing::info!(node = %self.template.name, "the node is being removed and is left alone");
             return Ok(());
         }
+        let Some(report) = self.report.clone() else {
+            return self.write_readiness().await;
+        };
         let mut registered = false;
         if self.told.uid.borrow().is_none() {
             registered = self.register(&report).await?;
@@ -301,6 +272,22 @@ impl NodeController {
         let now = Timestamp::now();
         let status = status_document(&self.template, &report, &self.readiness, &self.known.conditions, now);
         let node = self.apply(&status, true).await.map_err(|e| NodeError::Status(Box::new(e)))?;
+        self.known.written = Some(Instant::now());
+        self.see(&node);
+        Ok(())
+    }
+
+    /// The provider has not said what the node is like, perhaps because it cannot be reached. A Node from before must
+    /// not go on to be called Ready for that, nor lose what it says about itself.
+    async fn write_readiness(&mut self) -> Result<(), NodeError> {
+        if self.told.uid.borrow().is_none() || self.health.healthy() != Some(false) {
+            return Ok(());
+        }
+        let document = readiness_document(&self.readiness, &self.known.conditions, Timestamp::now());
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+        let patch = Patch::Strategic(&document);
+        let written = self.api.patch_status(self.template.name.as_str(), &params, &patch).await;
+        let node = written.map_err(|e| NodeError::Status(Box::new(e)))?;
         self.known.written = Some(Instant::now());
         self.see(&node);
         Ok(())
@@ -353,13 +340,5 @@ impl NodeController {
 impl fmt::Debug for NodeController {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NodeController").field("template", &self.template).finish_non_exhaustive()
-    }
-}
-
-/// The next item; a stream that ended says nothing any more.
-async fn next_or_never<S: futures::Stream + Unpin>(stream: &mut S) -> S::Item {
-    match stream.next().await {
-        Some(item) => item,
-        None => std::future::pending().await,
     }
 }

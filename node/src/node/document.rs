@@ -135,6 +135,13 @@ pub fn status_document(
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": template.name.as_str()}, "status": status})
 }
 
+/// Whether the node is Ready and nothing else, to be merged into what the host has.
+pub(super) fn readiness_document(readiness: &Readiness, known: &[Value], now: Timestamp) -> Value {
+    let mut conditions = [ready_condition(readiness)];
+    date(&mut conditions, known, now);
+    json!({"status": {"conditions": conditions}})
+}
+
 /// What a node that complains of nothing says.
 const CONTENT: [(&str, &str, &str); 4] = [
     ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -153,12 +160,21 @@ fn conditions(status: &Map<String, Value>, readiness: &Readiness, known: &[Value
             all.push(json!({"type": kind, "status": "False", "reason": reason, "message": message}));
         }
     }
-    let ready = if readiness.ready { "True" } else { "False" };
-    all.push(
-        json!({"type": "Ready", "status": ready, "reason": readiness.reason, "message": readiness.message,
-                    "lastTransitionTime": seconds(readiness.since)}),
-    );
-    for condition in &mut all {
+    all.push(ready_condition(readiness));
+    date(&mut all, known, now);
+    all.into()
+}
+
+fn ready_condition(readiness: &Readiness) -> Value {
+    let Readiness { ready, reason, message, since } = readiness;
+    let status = if *ready { "True" } else { "False" };
+    json!({"type": "Ready", "status": status, "reason": reason, "message": message,
+           "lastTransitionTime": seconds(*since)})
+}
+
+/// Says of each condition since when it holds and that it holds now.
+fn date(all: &mut [Value], known: &[Value], now: Timestamp) {
+    for condition in all {
         let before =
             known.iter().find(|c| c["type"] == condition["type"] && c["status"] == condition["status"]);
         let since = before.map(|c| c["lastTransitionTime"].clone()).filter(|t| !t.is_null());
@@ -169,7 +185,6 @@ fn conditions(status: &Map<String, Value>, readiness: &Readiness, known: &[Value
         }
         condition["lastHeartbeatTime"] = seconds(now).into();
     }
-    all.into()
 }
 
 fn addresses(status: &Map<String, Value>, template: &NodeTemplate) -> Value {

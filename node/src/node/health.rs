@@ -27,6 +27,11 @@ impl Health {
         Self { thresholds, healthy: None, contrary: 0 }
     }
 
+    /// This was thought before a restart, and it takes as much as ever to change it.
+    pub const fn recalled(thresholds: PingThresholds, healthy: bool) -> Self {
+        Self { thresholds, healthy: Some(healthy), contrary: 0 }
+    }
+
     /// What we think now; none before the first answer.
     pub const fn healthy(&self) -> Option<bool> {
         self.healthy
@@ -77,6 +82,13 @@ mod tests {
         let (up, down) = (Some(true), Some(false));
         assert_eq!(heard(&[true, false, false, true, false, false, false]), [up, up, up, up, up, up, down]);
         assert_eq!(heard(&[false, true, false, true, true]), [down, down, down, down, up]);
+    }
+
+    #[test]
+    fn a_restart_is_no_reason_to_change_our_mind() {
+        let mut health = Health::recalled(PingThresholds { failures: 3, successes: 2 }, true);
+        assert_eq!([false, false].map(|a| health.hear(a)), [false, false]);
+        assert!(health.hear(false));
     }
 
     proptest! {

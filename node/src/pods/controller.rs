@@ -51,8 +51,8 @@ pub struct PodController {
 impl PodController {
     /// A controller for one node.
     ///
-    /// While `facts` say that the node is not Ready, no pod status is written; while they say that its lease is not
-    /// ours, nothing is done at all. Without `references` pods start whether or not the objects they name exist.
+    /// While `facts` say that the node is not Ready, its pods are not either, and nothing else is said about them; while
+    /// they say that its lease is not ours, nothing is done at all. Without `references` pods start whether or not the objects they name exist.
     #[expect(
         clippy::too_many_arguments,
         reason = "each is a different part of the world, named at the one call"
@@ -85,7 +85,7 @@ impl PodController {
         let resync = Arc::new(tokio::sync::Notify::new());
         resync.notify_one();
         tasks.spawn(notice_changes(sync.clone(), resync.clone(), stop.clone()));
-        tasks.spawn(notice_recovery(sync.clone(), stop.clone()));
+        tasks.spawn(notice_health(sync.clone(), stop.clone()));
         tasks.spawn(compare_everything(sync.clone(), resync, settings.full_resync, stop.clone()));
         let work = tokio::spawn(work(sync.clone(), settings.workers, tasks.clone()));
         stop.cancelled().await;
@@ -148,17 +148,20 @@ async fn notice_changes(sync: Arc<PodSync>, resync: Arc<tokio::sync::Notify>, st
     }
 }
 
-/// When the node becomes Ready again, nobody waits for the end of a pause, and every status is compared.
-async fn notice_recovery(sync: Arc<PodSync>, stop: CancellationToken) {
+/// When the node becomes Ready again, nobody waits for the end of a pause, and every status is compared. When it ceases
+/// to be, its pods do as well.
+async fn notice_health(sync: Arc<PodSync>, stop: CancellationToken) {
     let mut healthy = sync.healthy.clone();
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             changed = healthy.changed() => if changed.is_err() { return },
         }
-        if *healthy.borrow_and_update() {
+        if *healthy.borrow_and_update() == Some(true) {
             sync.view.queue().hurry();
             sync.view.keys().iter().for_each(|key| sync.view.queue().add_gently(key));
+        } else {
+            sync.view.keys().iter().for_each(|key| sync.view.queue().add(key));
         }
     }
 }

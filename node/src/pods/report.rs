@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     contract::Pod,
-    decide::{digest, end_status, status_patch, waiting_status},
+    decide::{digest, end_status, status_patch, unready_patch, waiting_status},
 };
 
 /// What became of a report.
@@ -74,6 +74,16 @@ impl PodSync {
         message: &str,
     ) -> Result<Reported, HostError> {
         self.report_own(host, &waiting_status(host, reason, message)).await
+    }
+
+    /// Says that nobody can say whether the pod is Ready, so that no Service sends traffic to it.
+    ///
+    /// The host does that by itself only for a node whose heartbeats stop, and not for one that says it is NotReady.
+    pub(super) async fn report_out_of_reach(&self, host: &Pod) -> Result<Reported, HostError> {
+        match unready_patch(host, jiff::Timestamp::now()) {
+            Some(patch) => self.write(host, &patch, digest(&patch)).await,
+            None => Ok(Reported::Yes),
+        }
     }
 
     async fn report_own(&self, host: &Pod, status: &Value) -> Result<Reported, HostError> {

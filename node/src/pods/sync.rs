@@ -40,7 +40,7 @@ pub(super) struct PodSync {
     pub(super) references: Option<Arc<References>>,
     pub(super) events: Events,
     pub(super) notes: Notes,
-    pub(super) healthy: watch::Receiver<bool>,
+    pub(super) healthy: watch::Receiver<Option<bool>>,
     pub(super) fence: Fence,
     pub(super) metrics: Arc<Metrics>,
 }
@@ -71,7 +71,7 @@ impl PodSync {
             return Outcome::After(Duration::from_secs(1));
         }
         let host = self.view.get(key);
-        match self.try_sync(key, host.as_ref()).await {
+        match self.look_at(key, host.as_ref()).await {
             Ok(outcome) => outcome,
             Err(Trouble::Host(error)) => {
                 tracing::warn!(pod = %key, %error, "will try again");
@@ -83,7 +83,12 @@ impl PodSync {
         }
     }
 
-    async fn try_sync(&self, key: &PodKey, host: Option<&Pod>) -> Result<Outcome, Trouble> {
+    async fn look_at(&self, key: &PodKey, host: Option<&Pod>) -> Result<Outcome, Trouble> {
+        if let Some(host) = host
+            && *self.healthy.borrow() == Some(false)
+        {
+            self.report_out_of_reach(host).await?;
+        }
         let held = match self.call("get", self.provider.get_pod(key)).await {
             Ok(pod) => Some(pod),
             Err(ProviderError::NotFound) => None,
@@ -212,9 +217,8 @@ impl PodSync {
         let Some(held) = held.filter(|pod| pod.uid() == host.uid()) else {
             return Ok(Outcome::Done);
         };
-        // A node that is NotReady has its pods marked so by the host. What a provider remembers from before must
-        // not contradict that.
-        if !*self.healthy.borrow() {
+        // What a provider that does not answer remembers from before is not to be trusted.
+        if *self.healthy.borrow() != Some(true) {
             return Ok(Outcome::Done);
         }
         // The object goes in a moment, and nobody waits to read how it ended.

@@ -147,16 +147,34 @@ async fn an_eviction_over_there_is_an_eviction_here() {
 }
 
 #[tokio::test]
-async fn while_the_node_is_not_ready_the_hosts_word_stands() {
+async fn while_the_node_is_not_ready_its_pods_are_not_and_nothing_else_is_said() {
     let fixture = Fixture::running().await;
-    fixture.healthy.send_replace(false);
-    fixture.provider.report(json!({"phase": "Running", "message": "from before"}));
-    let before = fixture.host.writes().len();
-    assert_eq!(fixture.sync(0).await, Outcome::Done);
-    assert_eq!(fixture.host.writes().len(), before);
-    fixture.healthy.send_replace(true);
+    let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    fixture.provider.report(json!({"phase": "Running", "conditions": [ready]}));
     fixture.sync(0).await;
-    assert_eq!(fixture.host.writes().len(), before + 1);
+    fixture.see_host();
+    let before = fixture.host.writes().len();
+    let readiness = || fixture.host.pod()["status"]["conditions"][0]["status"].clone();
+
+    // Nobody has asked the provider yet.
+    fixture.healthy.send_replace(None);
+    fixture.provider.report(json!({"phase": "Running", "message": "from before", "conditions": [ready]}));
+    fixture.sync(0).await;
+    assert_eq!((fixture.host.writes().len(), readiness()), (before, json!("True")));
+
+    fixture.healthy.send_replace(Some(false));
+    fixture.provider.fail_next("get", 1, &ProviderError::unavailable("connection refused"));
+    for _ in 0..3 {
+        fixture.sync(0).await;
+        fixture.see_host();
+    }
+    assert_eq!((fixture.host.writes().len(), readiness()), (before + 1, json!("False")));
+    assert!(fixture.host.pod()["status"].get("message").is_none());
+
+    fixture.healthy.send_replace(Some(true));
+    fixture.sync(0).await;
+    assert_eq!((fixture.host.writes().len(), readiness()), (before + 2, json!("True")));
+    assert_eq!(fixture.host.pod()["status"]["message"], "from before");
 }
 
 #[tokio::test]

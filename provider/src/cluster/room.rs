@@ -184,7 +184,7 @@ impl ClusterProvider {
 }
 
 /// Whether a machine belongs to what the node stands for.
-fn in_scope(node: &MemberNode, settings: &MemberSettings) -> bool {
+pub(super) fn in_scope(node: &MemberNode, settings: &MemberSettings) -> bool {
     !node.is_virtual && settings.region.as_ref().is_none_or(|region| node.is_in(region))
 }
 

@@ -1,13 +1,15 @@
 //! Logs, exec, attach and port-forward: bytes passed between the host's API server and the member's.
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use federlet_node::contract::{
-    ByteStream, LogOptions, Pod, PodStreams, ProviderError, UpgradeAnswer, UpgradeRequest,
+    ByteStream, LogOptions, MetricsKind, Pod, PodStreams, ProviderError, UpgradeAnswer, UpgradeRequest,
 };
 use futures::{StreamExt, TryStreamExt};
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
+use serde_json::Value;
 
 use super::{ClusterProvider, phantom};
 use crate::{errors::from_member, watch::Slot};
@@ -38,6 +40,14 @@ impl PodStreams for ClusterProvider {
         let response = self.site.member.streams.send(request).await.map_err(|error| from_member(&error))?;
         UpgradeAnswer::from_response(response).await
     }
+
+    async fn stats(&self) -> Result<Value, ProviderError> {
+        self.usage().await
+    }
+
+    async fn metrics(&self, kind: MetricsKind) -> Result<Bytes, ProviderError> {
+        self.usage_metrics(kind).await
+    }
 }
 
 impl ClusterProvider {
@@ -59,8 +69,8 @@ async fn refused(response: Response<Body>) -> ProviderError {
         Ok(said) => said.to_bytes(),
         Err(_) => return ProviderError::unavailable(format!("the member said {code}")),
     };
-    let status: serde_json::Value = serde_json::from_slice(&said).unwrap_or_default();
-    let message = status.get("message").and_then(serde_json::Value::as_str).unwrap_or_default();
+    let status: Value = serde_json::from_slice(&said).unwrap_or_default();
+    let message = status.get("message").and_then(Value::as_str).unwrap_or_default();
     let message = explained(if message.is_empty() { code.as_str() } else { message });
     match code {
         StatusCode::NOT_FOUND => ProviderError::NotFound,

@@ -1,6 +1,8 @@
 //! What users do with Federlet, against the real clusters of the sandbox: the helpers that tests share.
 
-use std::{process::Stdio, time::Duration};
+pub mod fleet;
+
+use std::{net::SocketAddr, process::Stdio, time::Duration};
 
 use anyhow::{Context, Result};
 use federlet_sandbox::Cluster;
@@ -84,10 +86,15 @@ pub struct Forward {
 impl Forward {
     /// What an HTTP server at the other end answers for a path.
     pub async fn get(&self, path: &str) -> Result<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.local)).await?;
-        stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        Ok(answer)
+        http_get(([127, 0, 0, 1], self.local).into(), path).await
     }
+}
+
+/// What a plain HTTP server answers for a path, head and body.
+pub async fn http_get(address: SocketAddr, path: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
 }

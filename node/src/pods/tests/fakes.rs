@@ -29,7 +29,7 @@ use crate::node::Fence;
 pub(super) struct Fixture {
     pub(super) host: Arc<FakeHost>,
     pub(super) provider: Arc<ScriptedProvider>,
-    pub(super) healthy: watch::Sender<bool>,
+    pub(super) healthy: watch::Sender<Option<bool>>,
     view: Arc<HostPods>,
     sync: PodSync,
 }
@@ -52,7 +52,7 @@ impl Fixture {
         let node = NodeName::new("member1").unwrap();
         let (view, provider) =
             (HostPods::new(Scope::Shared, None, Arc::default()), Arc::new(ScriptedProvider::default()));
-        let (client, healthy) = (host.client(), watch::Sender::new(true));
+        let (client, healthy) = (host.client(), watch::Sender::new(Some(true)));
         let sync = PodSync {
             provider: provider.clone(),
             host: Host::new(client.clone()),

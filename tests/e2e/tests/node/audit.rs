@@ -1,25 +1,38 @@
 //! What the host's audit log says about us.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use anyhow::Result;
 use federlet_sandbox::Cluster;
 use serde_json::Value;
 
-/// How often `federlet` wrote each pod of a namespace, by the host's audit log.
+/// The answered requests about a namespace.
+fn requests(host: &Cluster, namespace: &str) -> Result<Vec<Value>> {
+    let log = std::fs::read_to_string(host.audit_log())?;
+    let about = log.lines().filter(|line| line.contains(namespace));
+    let events = about.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let done =
+        |event: &Value| event["objectRef"]["namespace"] == namespace && event["stage"] == "ResponseComplete";
+    Ok(events.filter(done).collect())
+}
+
+/// How often `federlet` wrote each pod of a namespace.
 pub(crate) fn writes(host: &Cluster, namespace: &str) -> Result<HashMap<String, usize>> {
     let mut written = HashMap::new();
-    for line in std::fs::read_to_string(host.audit_log())?.lines() {
-        let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
-        let about = &event["objectRef"];
+    for event in requests(host, namespace)? {
         let ours = event["userAgent"].as_str().is_some_and(|agent| agent.starts_with("federlet/"))
-            && about["namespace"] == namespace
-            && about["resource"] == "pods"
-            && event["stage"] == "ResponseComplete"
+            && event["objectRef"]["resource"] == "pods"
             && ["create", "update", "patch", "delete"].contains(&event["verb"].as_str().unwrap_or_default());
         if ours {
-            *written.entry(about["name"].as_str().unwrap_or_default().to_owned()).or_default() += 1;
+            let name = event["objectRef"]["name"].as_str().unwrap_or_default();
+            *written.entry(name.to_owned()).or_default() += 1;
         }
     }
     Ok(written)
+}
+
+/// Who asked for something in a namespace.
+pub(crate) fn user_agents(host: &Cluster, namespace: &str) -> Result<HashSet<String>> {
+    let requests = requests(host, namespace)?;
+    Ok(requests.iter().filter_map(|event| event["userAgent"].as_str().map(str::to_owned)).collect())
 }

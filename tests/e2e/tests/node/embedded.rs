@@ -1,6 +1,6 @@
 //! Virtual nodes in the process of the test, with whatever provider it likes.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use anyhow::{Context, Result};
 use federlet_e2e::SOON;
@@ -16,7 +16,7 @@ use federlet_node::{
 use federlet_sandbox::{Cluster, eventually};
 use k8s_openapi::api::core::v1::Taint;
 use kube::{Client, Config};
-use tokio::task::JoinSet;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -36,8 +36,13 @@ pub(crate) struct Embedded {
     host_pods: Arc<HostPods>,
     serving: ServingCertificate,
     stop: CancellationToken,
-    nodes: JoinSet<()>,
-    names: Vec<String>,
+    nodes: BTreeMap<String, Running>,
+}
+
+/// A node that is served.
+struct Running {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
 }
 
 impl Embedded {
@@ -73,8 +78,7 @@ impl Embedded {
             host_pods,
             serving,
             stop,
-            nodes: JoinSet::new(),
-            names: Vec::new(),
+            nodes: BTreeMap::new(),
         })
     }
 
@@ -119,18 +123,27 @@ impl Embedded {
             },
             metrics: self.metrics.clone(),
         };
-        self.nodes.spawn(virtual_node.run(self.stop.clone()));
-        self.names.push(name.to_owned());
+        let stop = self.stop.child_token();
+        let task = tokio::spawn(virtual_node.run(stop.clone()));
+        self.nodes.insert(name.to_owned(), Running { stop, task });
         Ok(at.port())
+    }
+
+    /// Stops to serve a node. The host keeps it.
+    pub(crate) async fn stop(&mut self, name: &str) -> Result<()> {
+        let Running { stop, task } = self.nodes.remove(name).context("no such node")?;
+        stop.cancel();
+        self.kubelets.remove(&NodeName::new(name)?).await;
+        Ok(task.await?)
     }
 
     /// Takes its nodes away for good.
     pub(crate) async fn finish(mut self) -> Result<()> {
-        for name in std::mem::take(&mut self.names) {
+        let names: Vec<String> = self.nodes.keys().cloned().collect();
+        for name in names {
             remove_node(&self.host, &name).await?;
+            self.stop(&name).await?;
         }
-        self.stop.cancel();
-        while self.nodes.join_next().await.is_some() {}
         self.kubelets.stop().await;
         Ok(())
     }

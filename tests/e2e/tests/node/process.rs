@@ -1,4 +1,4 @@
-//! `federlet node` as a process, and the relay that stands in for it where streams are tested.
+//! `federlet node` as a process.
 
 use std::{
     net::{IpAddr, SocketAddr, TcpListener, UdpSocket},
@@ -15,34 +15,75 @@ use tokio::{
     sync::OnceCell,
 };
 
+use super::{embedded::answers, link::Link};
+
 /// A virtual node whose pods are in the memory of a `federlet node` process.
 pub(crate) struct Process {
     pub(crate) name: String,
     pub(crate) port: u16,
     pub(crate) address: IpAddr,
     pub(crate) metrics: SocketAddr,
+    pub(crate) folder: PathBuf,
     host: Cluster,
-    folder: PathBuf,
-    child: Child,
+    kubeconfig: PathBuf,
+    more: Vec<String>,
+    environment: Vec<(String, String)>,
+    child: Option<Child>,
 }
 
 impl Process {
     /// Starts one and waits until its node is Ready and its kubelet API answers.
     pub(crate) async fn start(host: &Cluster, name: &str) -> Result<Self> {
+        let mut process = Self::new(host, name).await?;
+        process.begin().await?;
+        Ok(process)
+    }
+
+    /// One that does not run yet.
+    pub(crate) async fn new(host: &Cluster, name: &str) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("federlet-e2e-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
-        let settings = format!("{{\"stateFile\": {:?}}}", folder.join("pods"));
-        std::fs::write(folder.join("memory.json"), settings)?;
-        let address = address_towards(host).await?;
-        let metrics = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        let (port, child) = (free_port()?, spawn_nothing()?);
-        let mut process =
-            Self { name: name.to_owned(), port, address, metrics, host: host.clone(), folder, child };
-        forget_requests(host, name).await?;
-        process.restart().await?;
-        approve(host, name).await?;
-        process.answers().await?;
+        let process = Self {
+            name: name.to_owned(),
+            port: free_port()?,
+            address: address_towards(host).await?,
+            metrics: SocketAddr::from(([127, 0, 0, 1], free_port()?)),
+            folder,
+            host: host.clone(),
+            kubeconfig: host.admin_kubeconfig().to_owned(),
+            more: Vec::new(),
+            environment: Vec::new(),
+            child: None,
+        };
+        let settings = format!("{{\"stateFile\": {:?}}}", process.state_file());
+        std::fs::write(process.folder.join("memory.json"), settings)?;
         Ok(process)
+    }
+
+    /// More flags.
+    pub(crate) fn with(mut self, words: &[&str]) -> Self {
+        self.more.extend(words.iter().map(|word| (*word).to_owned()));
+        self
+    }
+
+    pub(crate) fn with_variable(mut self, variable: &str, value: &str) -> Self {
+        self.environment.push((variable.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Reaches the host over this link.
+    pub(crate) fn over(mut self, link: &Link) -> Result<Self> {
+        self.kubeconfig = self.folder.join("kubeconfig");
+        std::fs::write(&self.kubeconfig, link.kubeconfig(&self.host)?)?;
+        Ok(self)
+    }
+
+    /// Starts it for the first time and waits until its node is Ready and its kubelet API answers.
+    pub(crate) async fn begin(&mut self) -> Result<()> {
+        forget_requests(&self.host, &self.name).await?;
+        self.restart().await?;
+        approve(&self.host, &self.name).await?;
+        answers(&self.host, &self.name).await.with_context(|| self.log())
     }
 
     /// Starts the program, again or for the first time.
@@ -52,43 +93,57 @@ impl Process {
         command
             .arg("node")
             .args(["--nodename", &self.name])
-            .args(["--kubeconfig".as_ref(), self.host.admin_kubeconfig().as_os_str()])
+            .args(["--kubeconfig".as_ref(), self.kubeconfig.as_os_str()])
             .args(["--provider-config".as_ref(), self.folder.join("memory.json").as_os_str()])
             .args(["--cert-dir".as_ref(), self.folder.as_os_str()])
             .args(["--node-address", &self.address.to_string(), "--port", &self.port.to_string()])
             .args(["--metrics-addr", &self.metrics.to_string()])
+            .args(&self.more)
             .env_remove("KUBECONFIG")
+            .envs(self.environment.iter().map(|(variable, value)| (variable, value)))
             .stdin(Stdio::null())
             .stderr(log)
             .kill_on_drop(true);
-        self.child = command.spawn()?;
+        self.child = Some(command.spawn()?);
         Ok(())
+    }
+
+    /// Where the memory provider writes its pods down.
+    pub(crate) fn state_file(&self) -> PathBuf {
+        self.folder.join("pods")
     }
 
     /// As a crash does it: no warning, no last words.
     pub(crate) async fn kill(&mut self) -> Result<()> {
-        Ok(self.child.kill().await?)
+        Ok(self.child.take().context("it does not run")?.kill().await?)
     }
 
     /// As a rollout does it.
     pub(crate) async fn terminate(&mut self) -> Result<()> {
-        let id = self.child.id().context("it has ended")?.to_string();
+        let mut child = self.child.take().context("it does not run")?;
+        let id = child.id().context("it has ended")?.to_string();
         ensure!(Command::new("kill").args(["-TERM", &id]).status().await?.success());
-        let ended = tokio::time::timeout(Duration::from_secs(15), self.child.wait()).await??;
+        let ended = tokio::time::timeout(Duration::from_secs(15), child.wait()).await??;
         ensure!(ended.success(), "it ended with {ended}");
         Ok(())
     }
 
-    async fn answers(&self) -> Result<()> {
-        eventually("the node is Ready and answers", SOON, async || {
-            let ready = format!("wait node/{} --for=condition=Ready --timeout=5s", self.name);
-            self.host.kubectl_output(&ready.split(' ').collect::<Vec<_>>()).await?;
-            let healthz = format!("/api/v1/nodes/{}/proxy/healthz", self.name);
-            self.host.kubectl_output(&["get", "--raw", &healthz]).await
-        })
-        .await
-        .with_context(|| self.log())?;
-        Ok(())
+    /// Waits for its end, which nobody asked for, and says with what it ended.
+    pub(crate) async fn ends(&mut self) -> Result<std::process::ExitStatus> {
+        let mut child = self.child.take().context("it does not run")?;
+        Ok(tokio::time::timeout(SOON, child.wait()).await??)
+    }
+
+    /// How often it has done something with pods, as its metrics count it.
+    pub(crate) async fn operations(&self, operation: &str) -> Result<usize> {
+        let text = federlet_e2e::http_get(self.metrics, "/metrics").await?;
+        let labels = format!("node=\"{}\",operation=\"{operation}\"", self.name);
+        let counts = text.lines().filter_map(|line| {
+            let (labelled, count) =
+                line.strip_prefix("federlet_pod_operation_seconds_count{")?.split_once("} ")?;
+            labelled.starts_with(&labels).then(|| count.parse::<usize>().unwrap_or(0))
+        });
+        Ok(counts.sum())
     }
 
     pub(crate) fn log(&self) -> String {
@@ -148,10 +203,6 @@ pub(crate) async fn address_towards(host: &Cluster) -> Result<IpAddr> {
 
 pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("0.0.0.0:0")?.local_addr()?.port())
-}
-
-fn spawn_nothing() -> Result<Child> {
-    Ok(Command::new("true").kill_on_drop(true).spawn()?)
 }
 
 /// The `federlet` program of this checkout, built once.

@@ -1,5 +1,4 @@
-//! A small provider for the streams: its pods are in memory, and what one asks of a container of theirs is asked of one
-//! real pod in a member.
+//! Streams of pods that only pretend to run: what one asks of a container of theirs is asked of one real pod in a member.
 
 use std::{
     collections::HashSet,
@@ -9,7 +8,6 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll},
-    time::Duration,
 };
 
 use anyhow::Result;
@@ -17,11 +15,9 @@ use async_trait::async_trait;
 use federlet_node::{
     client::client,
     contract::{
-        ByteStream, ChangeStream, Duplex, LogOptions, NodeProvider, NodeReport, Pod, PodId, PodKey,
-        PodLifecycleHandler, PodNotifier, PodStreams, ProviderError, ReportStream, UpgradeAnswer,
-        UpgradeKind, UpgradeRequest,
+        ByteStream, Duplex, LogOptions, Pod, PodStreams, ProviderError, UpgradeAnswer, UpgradeKind,
+        UpgradeRequest,
     },
-    memory::MemoryProvider,
 };
 use federlet_sandbox::Cluster;
 use futures::{StreamExt, TryStreamExt};
@@ -33,7 +29,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::embedded::config;
 
 pub(crate) struct Relay {
-    memory: MemoryProvider,
     member: Client,
     namespace: String,
     pod: &'static str,
@@ -43,15 +38,14 @@ pub(crate) struct Relay {
 
 impl Relay {
     /// One whose containers are those of `pod` in the member.
-    pub(crate) async fn new(member: &Cluster, namespace: &str, pod: &'static str) -> Result<Arc<Self>> {
-        Ok(Arc::new(Self {
-            memory: MemoryProvider::default(),
+    pub(crate) async fn new(member: &Cluster, namespace: &str, pod: &'static str) -> Result<Self> {
+        Ok(Self {
             member: client(config(member).await?, "streams", Arc::default())?,
             namespace: namespace.to_owned(),
             pod,
             arrived: Mutex::default(),
             open: Arc::default(),
-        }))
+        })
     }
 
     /// In which protocols each kind of stream arrived since the last question, as `exec` and `POST spdy/3.1`.
@@ -68,51 +62,6 @@ impl Relay {
         let protocol = headers.get(UPGRADE).and_then(|v| v.to_str().ok()).unwrap_or("none");
         let how = format!("{method} {}", protocol.to_ascii_lowercase());
         self.arrived.lock().unwrap_or_else(PoisonError::into_inner).insert((kind.as_str(), how));
-    }
-}
-
-#[async_trait]
-impl PodLifecycleHandler for Relay {
-    async fn create_pod(&self, pod: &Pod) -> Result<(), ProviderError> {
-        self.memory.create_pod(pod).await
-    }
-
-    async fn update_pod(&self, pod: &Pod) -> Result<(), ProviderError> {
-        self.memory.update_pod(pod).await
-    }
-
-    async fn delete_pod(&self, pod: &PodId, grace: Duration) -> Result<(), ProviderError> {
-        self.memory.delete_pod(pod, grace).await
-    }
-
-    async fn get_pod(&self, key: &PodKey) -> Result<Pod, ProviderError> {
-        self.memory.get_pod(key).await
-    }
-
-    async fn get_pods(&self) -> Result<Vec<Pod>, ProviderError> {
-        self.memory.get_pods().await
-    }
-}
-
-impl PodNotifier for Relay {
-    fn notify_pods(&self) -> ChangeStream {
-        self.memory.notify_pods()
-    }
-}
-
-#[async_trait]
-impl NodeProvider for Relay {
-    async fn ping(&self) -> Result<(), ProviderError> {
-        Ok(())
-    }
-
-    fn notify_node_status(&self) -> ReportStream {
-        // Hosts that know this pass websockets on as they are.
-        let declare = |mut report: NodeReport| {
-            report.status.declared_features = Some(vec!["ExtendWebSocketsToKubelet".into()]);
-            report
-        };
-        self.memory.notify_node_status().map(declare).boxed()
     }
 }
 

@@ -26,6 +26,9 @@ struct State {
     failures: HashMap<&'static str, ProviderError>,
     hangs: bool,
     lingers: bool,
+    silent: bool,
+    pings: usize,
+    failing_pings: usize,
 }
 
 impl Default for Scripted {
@@ -77,9 +80,26 @@ impl Scripted {
         }
     }
 
-    /// Whether calls get no answer.
+    /// The next so many pings fail.
+    pub(crate) fn fail_pings(&self, times: usize) {
+        self.state().failing_pings = times;
+    }
+
+    /// How often it was asked whether it is well.
+    pub(crate) fn pings(&self) -> usize {
+        self.state().pings
+    }
+
+    /// Whether calls wait for an answer.
     pub(crate) fn hang(&self, hangs: bool) {
         self.state().hangs = hangs;
+    }
+
+    /// Says nothing about its node, as one that cannot be reached.
+    pub(crate) fn silent() -> Self {
+        let silent = Self::default();
+        silent.state().silent = true;
+        silent
     }
 
     /// Whether pods that are told to end do not, until the test lets them go.
@@ -112,8 +132,13 @@ impl Scripted {
 
     /// The pod is no more.
     pub(crate) fn vanish(&self, key: &PodKey) {
-        self.state().pods.remove(key);
+        self.lose(key);
         self.tell(key);
+    }
+
+    /// The pod is no more, and nobody says so.
+    pub(crate) fn lose(&self, key: &PodKey) {
+        self.state().pods.remove(key);
     }
 
     pub(crate) fn tell(&self, key: &PodKey) {
@@ -121,8 +146,8 @@ impl Scripted {
     }
 
     async fn asked(&self, call: &'static str, said: Option<(&PodKey, String)>) -> Result<(), ProviderError> {
-        if self.state().hangs {
-            std::future::pending::<()>().await;
+        while self.state().hangs {
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let mut state = self.state();
         if let Some((key, words)) = said {
@@ -188,10 +213,19 @@ impl PodNotifier for Scripted {
 #[async_trait]
 impl NodeProvider for Scripted {
     async fn ping(&self) -> Result<(), ProviderError> {
-        self.state().failures.get("ping").cloned().map_or(Ok(()), Err)
+        let mut state = self.state();
+        state.pings += 1;
+        if state.failing_pings > 0 {
+            state.failing_pings -= 1;
+            return Err(ProviderError::unavailable("a glitch"));
+        }
+        state.failures.get("ping").cloned().map_or(Ok(()), Err)
     }
 
     fn notify_node_status(&self) -> ReportStream {
+        if self.state().silent {
+            return stream::pending().boxed();
+        }
         let report = NodeReport::default().with_capacity("cpu", "100").with_capacity("memory", "1Ti");
         let report = report.with_capacity("pods", "1000");
         stream::once(async { report }).chain(stream::pending()).boxed()

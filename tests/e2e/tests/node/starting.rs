@@ -2,12 +2,14 @@
 
 use anyhow::{Context, Result, ensure};
 use federlet_e2e::{Kubectl, SOON};
+use federlet_node::contract::ProviderError;
 use federlet_sandbox::{Sandbox, eventually};
 use serde_json::json;
 
 use super::{
     objects::{create, pod, spec},
     process::Process,
+    stage::on_stage,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,4 +41,84 @@ async fn a_missing_secret_holds_a_pod_until_it_is_there() -> Result<()> {
         .await
         .with_context(|| node.log())?;
     node.finish().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_cannot_be_reached_is_tried_until_it_can() -> Result<()> {
+    on_stage("e2e-outage", async |stage| {
+        stage.provider.fail("create", Some(ProviderError::unavailable("connection refused")));
+        stage.create("p", json!({"restartPolicy": "Never"})).await?;
+        let told = stage.told("p", "ProviderUnavailable").await?;
+        ensure!(told.contains("e2e-outage: connection refused, retrying in "), "{told}");
+        ensure!(stage.field("p", "{.status.phase} {.status.reason}").await? == "Pending ProviderUnavailable");
+        stage.provider.fail("create", None);
+        stage.ready("p").await?;
+        ensure!(stage.field("p", "{.status.reason}{.status.message}").await?.is_empty());
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_is_told_and_fails_nobody() -> Result<()> {
+    on_stage("e2e-refusal", async |stage| {
+        for (name, error, reason) in [
+            ("taken", ProviderError::already_exists("somebody's pod is there"), "ProviderNameTaken"),
+            ("quota", ProviderError::rejected("QuotaExceeded", "3 of 3 pods"), "QuotaExceeded"),
+            ("never", ProviderError::invalid("no Windows here"), "ProviderInvalidPod"),
+        ] {
+            let message = error.to_string();
+            stage.provider.fail("create", Some(error));
+            stage.create(name, json!({})).await?;
+            let told = stage.told(name, reason).await?;
+            ensure!(told.contains(&message), "{told}");
+            stage.says(name, "{.status.phase} {.status.reason}", &format!("Pending {reason}")).await?;
+            stage.kubectl.run(&format!("delete pod {name} --wait=false")).await?;
+            stage.gone(name).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_is_slow_to_appear_is_neither_lost_nor_started_twice() -> Result<()> {
+    on_stage("e2e-appears", async |stage| {
+        stage.provider.fail("get", Some(ProviderError::NotFound));
+        let key = stage.create("p", json!({"restartPolicy": "Never"})).await?;
+        stage.provider.called("p", "create").await?;
+        let seen = stage.count("get", "not_found");
+        eventually("it is looked for", SOON, async || {
+            stage.provider.tell(&key);
+            ensure!(stage.count("get", "not_found") > seen + 3);
+            Ok(())
+        })
+        .await?;
+        ensure!(stage.field("p", "{.status.phase}").await? == "Pending");
+        stage.provider.fail("get", None);
+        stage.provider.tell(&key);
+        stage.ready("p").await?;
+        ensure!(stage.provider.calls("p") == ["create"], "{:?}", stage.provider.calls("p"));
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn not_knowing_is_no_reason_for_anything() -> Result<()> {
+    on_stage("e2e-unknown", async |stage| {
+        let key = stage.start("p", json!({"restartPolicy": "Never"})).await?;
+        stage.provider.fail("get", Some(ProviderError::unavailable("the cache is not filled")));
+        stage.provider.fail("list", Some(ProviderError::unavailable("the cache is not filled")));
+        eventually("it is asked for", SOON, async || {
+            stage.provider.tell(&key);
+            ensure!(stage.count("get", "unavailable") > 3);
+            Ok(())
+        })
+        .await?;
+        ensure!(stage.field("p", "{.status.phase}").await? == "Running");
+        ensure!(stage.provider.calls("p") == ["create"], "{:?}", stage.provider.calls("p"));
+        Ok(())
+    })
+    .await
 }

@@ -21,6 +21,7 @@ use super::{
     embedded::Embedded,
     objects::{create, pod, spec},
     own::Own,
+    pretend::Pretend,
     relay::Relay,
 };
 
@@ -51,9 +52,10 @@ async fn streams(sandbox: &Sandbox, host: &Cluster, member: &Cluster, websockets
             create(&there, &pod("target", &target())).await?;
             there.run("wait pod/target --for=condition=Ready --timeout=90s").await?;
             let name = "e2e-streams";
-            let relay = Relay::new(member, &space.namespace, "target").await?;
+            let provider = Arc::new(Pretend::with(Relay::new(member, &space.namespace, "target").await?));
+            let relay = &provider.streams;
             let mut embedded = Embedded::start(host).await?;
-            embedded.serve(name, relay.clone()).await?;
+            embedded.serve(name, provider.clone()).await?;
             let declared = ["get", "node", name, "-o", "jsonpath={.status.declaredFeatures}"];
             let declared = host.kubectl_output(&declared).await?;
             ensure!(
@@ -75,7 +77,7 @@ async fn streams(sandbox: &Sandbox, host: &Cluster, member: &Cluster, websockets
             other_clients(host, &space.namespace).await?;
             let arrived = relay.arrived();
             ensure!(arrived.iter().all(|(_, how)| how == WEBSOCKET) && arrived.len() == 2, "{arrived:?}");
-            who_vanishes_leaves_nothing_open(&here, &relay, &embedded).await?;
+            who_vanishes_leaves_nothing_open(&here, relay, &embedded).await?;
             embedded.finish().await
         })
         .await
@@ -230,7 +232,7 @@ async fn other_clients(host: &Cluster, namespace: &str) -> Result<()> {
 /// A client that is killed cannot say good-bye. What it had open in the member goes all the same.
 async fn who_vanishes_leaves_nothing_open(
     kubectl: &Kubectl,
-    relay: &Arc<Relay>,
+    relay: &Relay,
     embedded: &Embedded,
 ) -> Result<()> {
     let nothing_open = async || {

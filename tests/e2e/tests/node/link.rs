@@ -1,0 +1,104 @@
+//! A way to the host's API server that a test can cut.
+
+use anyhow::{Context, Result};
+use federlet_sandbox::Cluster;
+use kube::Config;
+use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream, tcp::OwnedReadHalf, tcp::OwnedWriteHalf},
+    sync::watch,
+};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::embedded::config;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passes {
+    Everything,
+    /// What the host says comes through, what is said to it does not arrive.
+    OnlyFromHost,
+    /// Connections break, and no new ones are made.
+    Nothing,
+}
+
+/// Passes bytes between this machine and the host. Its end is the end of every connection.
+pub(crate) struct Link {
+    port: u16,
+    passes: watch::Sender<Passes>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Link {
+    pub(crate) async fn to(host: &Cluster) -> Result<Self> {
+        let there = url(host).await?;
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let port = listener.local_addr()?.port();
+        let passes = watch::Sender::new(Passes::Everything);
+        let watched = passes.clone();
+        let task = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                connections.spawn(pass(client, there.clone(), watched.subscribe()));
+            }
+        });
+        Ok(Self { port, passes, _task: AbortOnDropHandle::new(task) })
+    }
+
+    pub(crate) fn let_through(&self, passes: Passes) {
+        self.passes.send_replace(passes);
+    }
+
+    /// How a client reaches the host over this link. The API server's certificate is also for this machine.
+    pub(crate) async fn config(&self, host: &Cluster) -> Result<Config> {
+        let mut config = config(host).await?;
+        config.cluster_url = format!("https://127.0.0.1:{}", self.port).parse()?;
+        Ok(config)
+    }
+
+    /// The same, for another process.
+    pub(crate) fn kubeconfig(&self, host: &Cluster) -> Result<String> {
+        let mut kubeconfig: Value = serde_json::from_str(&std::fs::read_to_string(host.admin_kubeconfig())?)?;
+        kubeconfig["clusters"][0]["cluster"]["server"] = format!("https://127.0.0.1:{}", self.port).into();
+        Ok(kubeconfig.to_string())
+    }
+}
+
+async fn url(host: &Cluster) -> Result<String> {
+    let url = config(host).await?.cluster_url;
+    Ok(format!("{}:{}", url.host().context("no host")?, url.port_u16().unwrap_or(443)))
+}
+
+async fn pass(client: TcpStream, there: String, mut passes: watch::Receiver<Passes>) {
+    if *passes.borrow() == Passes::Nothing {
+        return;
+    }
+    let Ok(server) = TcpStream::connect(there).await else { return };
+    let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+    tokio::select! {
+        _ = copy(from_client, to_server, passes.clone()) => {}
+        _ = copy_freely(from_server, to_client) => {}
+        _ = passes.wait_for(|passes| *passes == Passes::Nothing) => {}
+    }
+}
+
+async fn copy(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut passes: watch::Receiver<Passes>,
+) -> Result<()> {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let read = from.read(&mut buffer).await?;
+        passes.wait_for(|passes| *passes == Passes::Everything).await?;
+        if read == 0 {
+            return Ok(());
+        }
+        to.write_all(&buffer[..read]).await?;
+    }
+}
+
+async fn copy_freely(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> Result<()> {
+    tokio::io::copy(&mut from, &mut to).await?;
+    Ok(())
+}
