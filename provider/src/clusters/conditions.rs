@@ -88,7 +88,8 @@ mod tests {
         let later: Timestamp = "2026-01-02T00:00:00Z".parse().unwrap();
         let down = Say::no("NotReachable", "timeout").condition(REACHABLE, &[], Some(1), then);
         assert_eq!(down.last_transition_time.0.to_string(), "2026-01-01T00:00:00Z");
-        let still = Say::no("Unauthorized", "no").condition(REACHABLE, &[down.clone()], Some(2), later);
+        let still =
+            Say::no("Unauthorized", "no").condition(REACHABLE, std::slice::from_ref(&down), Some(2), later);
         assert_eq!(still.last_transition_time, down.last_transition_time);
         assert_eq!((still.reason.as_str(), still.observed_generation), ("Unauthorized", Some(2)));
         let up = Say::yes("Reachable", "").condition(REACHABLE, &[still], None, later);

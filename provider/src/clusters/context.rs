@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use super::approve::Vouched;
-use crate::{names::HostId, target::ApiAccess, version::Version};
+use crate::{names::HostId, site::HostNamespaces, target::ApiAccess, version::Version};
 
 /// The host, and this process on it.
 #[derive(Clone)]
@@ -31,6 +31,8 @@ pub struct HostContext {
     pub host_version: HostVersion,
     /// Its pods.
     pub pods: Arc<HostPods>,
+    /// Its namespaces.
+    pub namespaces: Arc<HostNamespaces>,
     /// Where pods in members find its API server.
     pub pod_api: Option<ApiAccess>,
     /// Where heartbeats run.

@@ -236,7 +236,7 @@ impl Member {
         let Some(node) = &self.node else {
             return not_yet("Starting", "the member is being connected", again);
         };
-        let (report, healthy) = (node.report.borrow(), *node.healthy.borrow());
+        let (report, healthy) = (node.report.borrow(), *node.healthy.borrow() == Some(true));
         let reachable = self.reachable(&report);
         let ready = match reachable.status {
             Some(true) if healthy => Say::yes("ClusterReady", "the member answers and its node is served"),
@@ -277,7 +277,7 @@ impl Member {
         };
         match stored {
             Ok(()) => {
-                tracing::info!(cluster = input.cluster.name_any(), "the token for the member was renewed")
+                tracing::info!(cluster = input.cluster.name_any(), "the token for the member was renewed");
             }
             Err(error) => tracing::warn!(
                 cluster = input.cluster.name_any(),

@@ -35,7 +35,7 @@ pub(super) struct RunningNode {
     pub(super) connection: Arc<Connection>,
     pub(super) provider: Arc<ClusterProvider>,
     pub(super) report: watch::Receiver<MemberReport>,
-    pub(super) healthy: watch::Receiver<bool>,
+    pub(super) healthy: watch::Receiver<Option<bool>>,
     pub(super) fence: Fence,
     name: NodeName,
     stop: CancellationToken,
@@ -67,6 +67,7 @@ impl RunningNode {
             node: name.clone(),
             client: pod_client.clone(),
             pods: host.pods.clone(),
+            namespaces: host.namespaces.clone(),
             events: Events::new(pod_client.clone(), &name),
         };
         let addresses = host.serving.address.into_iter().collect();

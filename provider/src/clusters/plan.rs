@@ -175,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    fn cluster(name: &str, spec: Value) -> Arc<Cluster> {
+    fn cluster(name: &str, spec: &Value) -> Arc<Cluster> {
         let json = json!({
             "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "spec": spec,
             "metadata": {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
@@ -183,7 +183,7 @@ mod tests {
         Arc::new(serde_json::from_value(json).unwrap())
     }
 
-    fn input(spec: Value, keys: Option<&[(&str, &str)]>) -> Input {
+    fn input(spec: &Value, keys: Option<&[(&str, &str)]>) -> Input {
         let secret = keys.map(|keys| {
             let data =
                 keys.iter().map(|(k, v)| ((*k).to_owned(), ByteString(v.as_bytes().to_vec()))).collect();
@@ -216,30 +216,30 @@ mod tests {
     #[test]
     fn a_cluster_is_served_or_says_why_not() {
         let token: &[(&str, &str)] = &[("token", "t")];
-        assert_eq!(said(&input(good(), Some(token))), "serve m");
+        assert_eq!(said(&input(&good(), Some(token))), "serve m");
         let with = |field: &str, value: Value| {
             let mut spec = good();
             spec[field] = value;
             spec
         };
         for (input, expected) in [
-            (input(with("id", json!("host")), Some(token)), "IsTheHost"),
+            (input(&with("id", json!("host")), Some(token)), "IsTheHost"),
             (
-                input(with("federlet", json!({"regionSelector": "((("})), Some(token)),
+                input(&with("federlet", json!({"regionSelector": "((("})), Some(token)),
                 "InvalidSettings: spec.federlet",
             ),
-            (input(with("secretRef", Value::Null), Some(token)), "NoSecret"),
+            (input(&with("secretRef", Value::Null), Some(token)), "NoSecret"),
             (
-                input(with("secretRef", json!({"namespace": "default", "name": "s"})), Some(token)),
+                input(&with("secretRef", json!({"namespace": "default", "name": "s"})), Some(token)),
                 "SecretNotFound: credentials are read from namespace federlet-system only",
             ),
-            (input(good(), None), "SecretNotFound: Secret s is not in"),
-            (input(good(), Some(&[])), "InvalidCredentials: the Secret has neither"),
+            (input(&good(), None), "SecretNotFound: Secret s is not in"),
+            (input(&good(), Some(&[])), "InvalidCredentials: the Secret has neither"),
             (
-                Input { rival: Some("older".into()), ..input(good(), Some(token)) },
+                Input { rival: Some("older".into()), ..input(&good(), Some(token)) },
                 "NamespacesCollide: it is the same cluster as older",
             ),
-            (Input { assigned: false, ..input(good(), None) }, "rest"),
+            (Input { assigned: false, ..input(&good(), None) }, "rest"),
         ] {
             let said = said(&input);
             assert!(said.starts_with(expected), "{expected} is not the start of: {said}");
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_cluster_that_is_deleted_departs_whatever_else_is_wrong_with_it() {
-        let mut leaving = input(good(), None);
+        let mut leaving = input(&good(), None);
         Arc::make_mut(&mut leaving.cluster).metadata.deletion_timestamp =
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
         assert_eq!(said(&leaving), "depart");
@@ -268,7 +268,7 @@ mod tests {
             ("h", json!({})),
         ]
         .into_iter()
-        .map(|(name, spec)| (name.to_owned(), cluster(name, spec)))
+        .map(|(name, spec)| (name.to_owned(), cluster(name, &spec)))
         .collect();
         let found = rivals(&all);
         let expected = [("c", "a"), ("e", "a")].map(|(a, b)| (a.to_owned(), b.to_owned()));
@@ -284,7 +284,7 @@ mod tests {
             ("c", own),
         ]
         .into_iter()
-        .map(|(name, spec)| (name.to_owned(), cluster(name, spec)))
+        .map(|(name, spec)| (name.to_owned(), cluster(name, &spec)))
         .collect();
         assert_eq!(rivals(&all), [("b".to_owned(), "a".to_owned())].into());
     }

@@ -167,7 +167,7 @@ mod tests {
         let rules = account.role(|meta| meta).rules.unwrap();
         assert_eq!(rules.len(), MEMBER_RIGHTS.len() + 1);
         let last = rules.last().unwrap();
-        assert_eq!(last.resource_names.as_deref(), Some(&[account.namespace.clone()][..]));
+        assert_eq!(last.resource_names.as_deref(), Some(&[account.namespace][..]));
         assert_eq!(last.verbs, ["delete"]);
     }
 }

@@ -46,8 +46,12 @@ pub const HOST_RIGHTS: &[Right] = &[
         &["list", "watch", "delete"],
         "one watch for all nodes; pods of a node that left",
     ),
-    Right::new("", &["namespaces"], &["get"], "know the host by the UID of `kube-system`")
-        .named(&["kube-system"]),
+    Right::new(
+        "",
+        &["namespaces"],
+        &["get", "list", "watch"],
+        "know the host by the UID of `kube-system`; namespaces of members go with those of the host",
+    ),
     Right::new("discovery.k8s.io", &["endpointslices"], &["list"], "where pods find the host's API server")
         .within("default"),
     Right::new("", &["configmaps"], &["get", "watch", "list"], "the authority of client certificates")

@@ -7,6 +7,12 @@ pub const MEMBER_RIGHTS: &[Right] = &[
     Right::new("", &["nodes"], &["list", "watch"], "capacity, labels and taints of the machines"),
     Right::new(
         "",
+        &["nodes/proxy"],
+        &["get"],
+        "what pods use, for `kubectl top` and autoscaling: `/stats/summary` and `/metrics/resource` of each machine",
+    ),
+    Right::new(
+        "",
         &["pods"],
         &["get", "list", "watch", "create", "patch", "delete"],
         "run pods, see how they are, count what others use",

@@ -51,13 +51,13 @@ fn anything_else_is_left_to_others() {
         ("another node", |p, _| p.distinguished_name.push(DnType::CommonName, "system:node:m2")),
         ("somebody who is no node", |p, _| p.distinguished_name.push(DnType::CommonName, "admin")),
         ("another organization", |p, _| {
-            p.distinguished_name.push(DnType::OrganizationName, "system:masters")
+            p.distinguished_name.push(DnType::OrganizationName, "system:masters");
         }),
         ("more in the subject", |p, _| p.distinguished_name.push(DnType::CountryName, "DE")),
         ("asked by somebody else", |_, s| s.username = Some("system:node:m2".into())),
         ("asked by no node", |_, s| s.groups = Some(vec!["people".into()])),
         ("to call as a client", |_, s| {
-            s.usages = Some(vec!["digital signature".into(), "client auth".into()])
+            s.usages = Some(vec!["digital signature".into(), "client auth".into()]);
         }),
         ("to call as a client too", |_, s| s.usages.as_mut().unwrap().push("client auth".into())),
         ("of another signer", |_, s| s.signer_name = "kubernetes.io/kube-apiserver-client".into()),

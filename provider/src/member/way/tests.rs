@@ -8,8 +8,8 @@ fn keys(pairs: &[(&str, &str)]) -> BTreeMap<String, Vec<u8>> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect()
 }
 
-fn spec(fields: Value) -> ClusterSpec {
-    serde_json::from_value(fields).unwrap()
+fn spec(fields: &Value) -> ClusterSpec {
+    serde_json::from_value(fields.clone()).unwrap()
 }
 
 fn certificate() -> String {
@@ -21,7 +21,7 @@ fn base64(bytes: &[u8]) -> String {
     serde_json::to_value(k8s_openapi::ByteString(bytes.to_vec())).unwrap().as_str().unwrap().to_owned()
 }
 
-fn kubeconfig(cluster: Value, user: Value) -> String {
+fn kubeconfig(cluster: &Value, user: &Value) -> String {
     json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "a", "user": "u"}}],
@@ -35,7 +35,7 @@ fn kubeconfig(cluster: Value, user: Value) -> String {
 fn a_token_and_an_authority_lead_to_a_member() {
     let ca = certificate();
     let way = Way::read(
-        &spec(json!({"apiEndpoint": SERVER})),
+        &spec(&json!({"apiEndpoint": SERVER})),
         &keys(&[("token", "abc\n"), ("caBundle", &format!("{ca}{ca}"))]),
     );
     let way = way.unwrap();
@@ -56,7 +56,7 @@ fn a_kubeconfig_with_everything_written_out_is_taken() {
         "proxy-url": "socks5://p:1080",
     });
     let certificate = json!({"client-certificate-data": "Yw==", "client-key-data": "aw=="});
-    let text = kubeconfig(cluster.clone(), certificate);
+    let text = kubeconfig(&cluster, &certificate);
     let way = Way::read(&ClusterSpec::default(), &keys(&[("kubeconfig", &text)])).unwrap();
     assert_eq!(way.endpoint.url, SERVER);
     assert_eq!(way.endpoint.server_name.as_deref(), Some("api"));
@@ -68,9 +68,9 @@ fn a_kubeconfig_with_everything_written_out_is_taken() {
     assert_eq!(config.proxy_url.unwrap().scheme_str(), Some("socks5"));
 
     // What stands beside it counts more.
-    let text = kubeconfig(cluster, json!({"token": "old"}));
+    let text = kubeconfig(&cluster, &json!({"token": "old"}));
     let way = Way::read(
-        &spec(json!({"apiEndpoint": "https://other", "proxyURL": "http://q:1"})),
+        &spec(&json!({"apiEndpoint": "https://other", "proxyURL": "http://q:1"})),
         &keys(&[("kubeconfig", &text), ("token", "new")]),
     );
     let way = way.unwrap();
@@ -93,7 +93,7 @@ fn a_kubeconfig_runs_no_program_and_reads_no_file() {
     ] {
         let mut cluster = cluster;
         cluster["server"] = SERVER.into();
-        let text = kubeconfig(cluster, user);
+        let text = kubeconfig(&cluster, &user);
         let error = Way::read(&ClusterSpec::default(), &keys(&[("kubeconfig", &text)])).unwrap_err();
         assert_eq!(error, WayError::Refused(field.to_owned()));
         assert!(error.to_string().contains("never a program or a path"));
@@ -102,7 +102,7 @@ fn a_kubeconfig_runs_no_program_and_reads_no_file() {
 
 #[test]
 fn what_leads_nowhere_is_said_without_showing_secrets() {
-    let at = |fields: Value| spec(fields);
+    let at = |fields: Value| spec(&fields);
     let good = keys(&[("token", "t")]);
     let here = json!({"apiEndpoint": SERVER});
     let cases = [
