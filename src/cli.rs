@@ -1,7 +1,7 @@
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
-use crate::node::NodeArgs;
+use crate::{join::JoinArgs, node::NodeArgs, serve::ServeArgs};
 
 /// Federates clusters as nodes of one host cluster.
 #[derive(Debug, Parser)]
@@ -18,6 +18,18 @@ enum Command {
     /// The node appears in `kubectl get nodes`; pods that the host's scheduler binds to it run at its provider. Each
     /// flag can also be given by the environment.
     Node(Box<NodeArgs>),
+
+    /// Serves every member that joined, as a node of the host.
+    ///
+    /// Clusters come and go while it runs. Several of these share the nodes; when one ends, the others take over its
+    /// share. Each flag can also be given by the environment.
+    Serve(Box<ServeArgs>),
+
+    /// Joins a cluster, or a region of one, as a node of the host.
+    ///
+    /// Makes an account with few rights in the member, keeps its token in a Secret on the host, and writes a Cluster.
+    /// Repeated, it changes what differs.
+    Join(Box<JoinArgs>),
 }
 
 /// Reads the command line and does what it says.
@@ -28,5 +40,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     match command {
         Command::Node(args) => runtime.block_on(args.run()),
+        Command::Serve(args) => runtime.block_on(args.run()),
+        Command::Join(args) => runtime.block_on(args.run()),
     }
 }

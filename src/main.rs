@@ -1,8 +1,15 @@
 //! The `federlet` binary: commands and wiring, nothing else.
 
 mod cli;
+mod host;
+mod join;
+mod kubelet;
 mod node;
+mod process;
+mod progress;
+mod serve;
 mod telemetry;
+mod work;
 
 use std::process::ExitCode;
 

@@ -109,6 +109,12 @@ impl ClusterProvider {
         let _ = self.resync.send(());
     }
 
+    /// The member was there before this process was: one that keeps its pods while it cannot be reached does so from the
+    /// beginning.
+    pub fn answered_before(&self) {
+        self.reach.lock().answered_before();
+    }
+
     /// The site it serves.
     pub fn site(&self) -> &Arc<Site> {
         &self.site

@@ -8,14 +8,18 @@
 pub mod api;
 pub mod capacity;
 pub mod cluster;
+pub mod clusters;
 pub mod copy;
 pub mod errors;
 pub mod follow;
+pub mod join;
 mod json;
 pub mod marks;
+pub mod member;
 pub mod names;
 pub mod quantity;
 pub mod references;
+pub mod rights;
 pub mod selector;
 pub mod settings;
 pub mod site;

@@ -1,5 +1,8 @@
 //! What somebody decided about a member when it joined.
 
+mod labels;
+mod read;
+
 use std::{collections::BTreeMap, net::IpAddr};
 
 use k8s_openapi::api::core::v1::Taint;
@@ -14,8 +17,13 @@ use crate::{
     version::Version,
 };
 
+pub use self::{
+    labels::{REGION_LABEL, ROLE_CLUSTER, ROLE_REGION, ZONE_LABEL, node_labels},
+    read::SettingsError,
+};
+
 /// A member as its owner and the host's people want it. Read from a Cluster or from a file.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct MemberSettings {
     /// Its name, and that of its virtual node.
     pub name: MemberName,

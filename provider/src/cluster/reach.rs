@@ -68,6 +68,11 @@ impl Watcher {
         true
     }
 
+    /// It answered before, to another process.
+    pub(super) const fn answered_before(&mut self) {
+        self.ever = true;
+    }
+
     /// Whether it ever answered.
     pub(super) const fn ever(&self) -> bool {
         self.ever

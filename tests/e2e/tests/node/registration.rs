@@ -1,11 +1,15 @@
 //! The Node object and those who share it.
 
 use anyhow::{Context, Result, ensure};
-use federlet_e2e::SOON;
+use federlet_e2e::{Kubectl, SOON};
 use federlet_sandbox::{Cluster, Sandbox, eventually};
 use serde_json::{Value, json};
 
-use super::process::Process;
+use super::{
+    authority::Authority,
+    objects::{create, pod, spec},
+    process::Process,
+};
 
 async fn node(host: &Cluster, name: &str) -> Result<Value> {
     Ok(serde_json::from_str(&host.kubectl_output(&["get", "node", name, "-o", "json"]).await?)?)
@@ -113,4 +117,40 @@ async fn a_deleted_node_comes_back_and_others_keep_what_they_wrote() -> Result<(
     .await?;
     ensure!(get().await.is_err(), "it came back though it was removed on purpose");
     process.terminate().await
+}
+
+/// With the identity of a kubelet, and no other right than every kubelet has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_needs_no_more_rights_than_a_kubelet() -> Result<()> {
+    let sandbox = Sandbox::shared().await?;
+    let host = sandbox.cluster("host")?;
+    let name = "e2e-kubelet";
+    let files = Authority::of(&host)?.node(name)?;
+    let ca = host.certificates().certificate("ca").display().to_string();
+    let process = Process::new(&host, name).await?.acting_as(&files)?;
+    let mut process = process.with(&["--client-ca-file", &ca]);
+    process.begin().await?;
+    sandbox
+        .in_namespace("kubelet", async |space| {
+            let kubectl = Kubectl::new(host.clone(), &space.namespace);
+            kubectl.run("create secret generic creds --from-literal=a=b").await?;
+            let needs =
+                json!([{"secretRef": {"name": "creds"}}, {"secretRef": {"name": "none", "optional": true}}]);
+            let containers = json!([{"name": "app", "image": "nginx", "envFrom": needs}]);
+            create(&kubectl, &pod("p", &spec(name, json!({"containers": containers})))).await?;
+            kubectl.run("wait pod/p --for=condition=Ready --timeout=60s").await?;
+            let log = kubectl.run("logs p --tail=1").await?;
+            ensure!(log.contains("is running"), "{log}");
+            eventually("it can write Events", SOON, async || {
+                let events = kubectl.run("get events -o jsonpath={.items[*].reason}").await?;
+                ensure!(events.contains("OptionalSecretNotFound"), "{events}");
+                Ok(())
+            })
+            .await?;
+            kubectl.run("delete pod p --timeout=60s").await?;
+            Ok(())
+        })
+        .await
+        .with_context(|| process.log())?;
+    process.finish().await
 }
