@@ -68,6 +68,7 @@ impl RunningNode {
             client: pod_client.clone(),
             pods: host.pods.clone(),
             namespaces: host.namespaces.clone(),
+            objects: host.objects.clone(),
             events: Events::new(pod_client.clone(), &name),
         };
         let addresses = host.serving.address.into_iter().collect();
