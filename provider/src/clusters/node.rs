@@ -66,6 +66,7 @@ impl RunningNode {
             version: host.version,
             node: name.clone(),
             client: pod_client.clone(),
+            own: host.client.clone(),
             pods: host.pods.clone(),
             namespaces: host.namespaces.clone(),
             events: Events::new(pod_client.clone(), &name),

@@ -219,7 +219,7 @@ impl Follow {
     }
 
     fn volumes(&self) -> Api<DynamicObject> {
-        Api::all_with(self.site.host.client.clone(), &ApiResource::erase::<PersistentVolume>(&()))
+        Api::all_with(self.site.host.own.clone(), &ApiResource::erase::<PersistentVolume>(&()))
     }
 
     async fn host_volume(&self, name: &str) -> Result<Option<Value>, ProviderError> {
@@ -231,7 +231,7 @@ impl Follow {
     /// The storage class of a claim, if it is one of our provisioner.
     async fn our_class(&self, claim: &Value) -> Result<Option<Value>, ProviderError> {
         let Some(name) = decide::class(claim) else { return Ok(None) };
-        let found = Api::<StorageClass>::all(self.site.host.client.clone()).get_opt(name).await;
+        let found = Api::<StorageClass>::all(self.site.host.own.clone()).get_opt(name).await;
         let class = match found {
             Ok(class) => class.map(|class| serde_json::to_value(class).unwrap_or_default()),
             // Then it is taken for a class that both sides know.
@@ -267,7 +267,7 @@ impl Follow {
         let patch = json!({ "spec": { "capacity": { "storage": size } } });
         let params = PatchParams::default();
         self.volumes().patch(volume, &params, &Patch::Merge(&patch)).await.map_err(|error| failed(&error))?;
-        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.site.host.client.clone(), namespace);
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.site.host.own.clone(), namespace);
         let patch = json!({ "status": { "capacity": { "storage": size }, "conditions": null } });
         claims.patch_status(name, &params, &Patch::Merge(&patch)).await.map_err(|error| failed(&error))?;
         Ok(())

@@ -26,7 +26,7 @@ const WATCH_SECONDS: u32 = 45;
 impl Follow {
     /// Watches the host's claims until told to stop. Few of them concern us, and none is kept.
     pub(in super::super) async fn watch_claims(self: Arc<Self>, stop: CancellationToken) {
-        let api: Api<DynamicObject> = Api::all_with(self.site.host.client.clone(), &Resource::Claim.api());
+        let api: Api<DynamicObject> = Api::all_with(self.site.host.own.clone(), &Resource::Claim.api());
         let mut events =
             watcher(api, watcher::Config::default().timeout(WATCH_SECONDS)).default_backoff().boxed();
         let mut listed = HashSet::new();
