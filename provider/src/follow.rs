@@ -9,6 +9,7 @@
 pub mod claims;
 mod collect;
 mod desk;
+mod events;
 mod inventory;
 mod ledger;
 mod member;
@@ -114,7 +115,7 @@ impl Follow {
     }
 
     /// Says where the member's pods are watched. From then on nothing is written to a cluster that is not the member,
-    /// and pods that ended are noticed even if nobody says so.
+    /// Events about its pods are told on the host's, and pods that ended are noticed even if nobody says so.
     pub fn recognise_by(&self, watch: Arc<MemberWatch>) {
         let _ = self.watch.set(watch);
     }
@@ -156,6 +157,7 @@ impl Follow {
         tasks.spawn(self.clone().collect(stop.clone()));
         tasks.spawn(self.clone().watch_claims(stop.clone()));
         tasks.spawn(self.clone().watch_services(stop.clone()));
+        tasks.spawn(self.clone().relay_events(stop.clone()));
         tasks.spawn(self.clone().reclaim_volumes(stop.clone()));
         let workers = Arc::new(Semaphore::new(WORKERS));
         while let Ok(worker) = workers.clone().acquire_owned().await {

@@ -16,6 +16,7 @@ use federlet_provider::{
     site::{Clients, HostNamespaces, HostSide, Site},
     target::{ApiAccess, Target},
     version::Version,
+    watch::MemberWatch,
 };
 use federlet_sandbox::{Cluster, Sandbox};
 use k8s_openapi::api::{
@@ -29,7 +30,10 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
 
 /// Quick enough to be watched.
 pub(super) const QUICK: FollowSettings = FollowSettings {
@@ -187,8 +191,9 @@ impl Stage {
         pods.join(&node);
         let watch = (pods.clone(), host.clone(), stop.clone());
         tokio::spawn(async move { watch.0.run(watch.1, watch.2).await });
-        let id = Api::<Namespace>::all(self.host.client.clone()).get("kube-system").await?.metadata.uid;
-        let id = HostId::new(&id.unwrap_or_default())?;
+        let id = self.host_id().await?;
+        let system = Api::<Namespace>::all(self.member.client.clone()).get("kube-system").await?;
+        let identity = system.metadata.uid.unwrap_or_default();
         let name = MemberName::new(&self.node)?;
         let api = ApiAccess::Host { name: "kubernetes.host".into(), port: 6443, address: None };
         let mut target = Target::new(id.clone(), name.clone(), Version::v1(35), api);
@@ -199,8 +204,21 @@ impl Stage {
         let member = Clients { pods: member.clone(), watch: member.clone(), streams: member };
         let site = Site::new(host, member, MemberSettings::new(name), target);
         let follow = Follow::with(site.clone(), settings);
+        let tasks = TaskTracker::new();
+        follow.recognise_by(MemberWatch::start(
+            site.member.clone(),
+            site.host.id.clone(),
+            identity,
+            &tasks,
+            &stop,
+        ));
         let task = tokio::spawn(follow.clone().run(stop.clone()));
         Ok(Running { follow, site, metrics, stop: stop.drop_guard(), task })
+    }
+
+    pub(super) async fn host_id(&self) -> Result<HostId> {
+        let system = Api::<Namespace>::all(self.host.client.clone()).get("kube-system").await?;
+        Ok(HostId::new(&system.metadata.uid.unwrap_or_default())?)
     }
 
     /// Makes a pod on the host that is bound to the node, and reads it back as the node sees it.
