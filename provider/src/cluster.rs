@@ -55,6 +55,7 @@ impl ClusterProvider {
     /// A provider for one virtual node. It does nothing by itself until [`run`](Self::run).
     pub fn new(site: Arc<Site>, watch: Arc<MemberWatch>) -> Arc<Self> {
         let follow = Follow::new(site.clone());
+        follow.recognise_by(watch.clone());
         Arc::new(Self {
             site,
             watch,

@@ -6,20 +6,28 @@
 //! workers look, one at a time at each place of the member. Everything ends up there: a pod that asks, a change on the
 //! host, a change in the member, a token that grows old, an error to be tried again.
 
+pub mod claims;
 mod collect;
 mod desk;
 mod inventory;
 mod ledger;
 mod member;
 mod place;
+mod services;
 mod sources;
 mod tokens;
 mod work;
 
-use std::{fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    panic::AssertUnwindSafe,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use federlet_node::contract::{Pod, PodId, ProviderError};
 use futures::{FutureExt, future::join_all};
+use kube::runtime::events::{Recorder, Reporter};
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -29,16 +37,13 @@ use self::{
     ledger::{Finished, Job, State},
     member::Member,
     place::{Need, Origin, Place, Resource, TokenOrigin},
+    services::Services,
     sources::Sources,
 };
-use crate::{
-    references::{Kind, references},
-    site::Site,
-    target::Target,
-};
+use crate::{references::references, site::Site, target::Target, watch::MemberWatch};
 
 /// The resources whose copies are kept an eye on.
-const RESOURCES: [Resource; 2] = [Resource::ConfigMap, Resource::Secret];
+const RESOURCES: [Resource; 4] = [Resource::ConfigMap, Resource::Secret, Resource::Claim, Resource::Service];
 
 /// How many places are looked at at the same time.
 const WORKERS: usize = 16;
@@ -84,6 +89,10 @@ pub struct Follow {
     sources: Sources,
     inventory: Arc<Inventory>,
     member: Member,
+    services: Services,
+    recorder: Recorder,
+    /// The member's pods, once somebody said where they are watched.
+    watch: OnceLock<Arc<MemberWatch>>,
 }
 
 impl Follow {
@@ -98,7 +107,24 @@ impl Follow {
         let sources = Sources::new(site.host.client.clone(), desk.clone());
         let inventory = Arc::new(Inventory::new(desk.clone()));
         let member = Member::new(site.member.pods.clone());
-        Arc::new(Self { site, settings, desk, sources, inventory, member })
+        let reporter = Reporter { controller: "federlet".into(), instance: Some(site.host.node.to_string()) };
+        let recorder = Recorder::new(site.host.client.clone(), reporter);
+        let (services, watch) = (Services::default(), OnceLock::new());
+        Arc::new(Self { site, settings, desk, sources, inventory, member, services, recorder, watch })
+    }
+
+    /// Says where the member's pods are watched. From then on nothing is written to a cluster that is not the member,
+    /// and pods that ended are noticed even if nobody says so.
+    pub fn recognise_by(&self, watch: Arc<MemberWatch>) {
+        let _ = self.watch.set(watch);
+    }
+
+    /// Refuses to go on while another cluster may be answering at the member's address.
+    async fn recognise(&self) -> Result<(), ProviderError> {
+        match self.watch.get() {
+            Some(watch) => watch.must_be_the_member().await,
+            None => Ok(()),
+        }
     }
 
     /// Brings along all that the pod refers to: when this returns, it is in the member and up to date.
@@ -128,6 +154,9 @@ impl Follow {
             tasks.spawn(self.inventory.clone().run(client, resource, target, stop.clone()));
         }
         tasks.spawn(self.clone().collect(stop.clone()));
+        tasks.spawn(self.clone().watch_claims(stop.clone()));
+        tasks.spawn(self.clone().watch_services(stop.clone()));
+        tasks.spawn(self.clone().reclaim_volumes(stop.clone()));
         let workers = Arc::new(Semaphore::new(WORKERS));
         while let Ok(worker) = workers.clone().acquire_owned().await {
             let job = tokio::select! {
@@ -166,25 +195,28 @@ impl Follow {
         self.desk.change(|ledger, now| ledger.done(&job.place, finished, now));
         if let Some(error) = trouble {
             tracing::debug!(place = %job.place, %error, "a copy in the member is not as it should be, will try again");
-            self.tell(&job.place, &error);
+            self.tell(job, &error);
         }
     }
 
-    /// Pods that run hear what is wrong with what they use; those that wait for it hear it anyway.
-    fn tell(&self, place: &Place, error: &ProviderError) {
-        let users: Vec<PodId> = {
-            let ledger = self.desk.ledger();
-            // One glitch is no news, and what lasts is told once.
-            if ledger.failures(place) != 3 {
-                return;
-            }
-            ledger.users(place).take(TOLD).cloned().collect()
-        };
-        for pod in
-            users.iter().filter_map(|id| self.site.host_pod(id.key()).filter(|pod| pod.uid() == id.uid()))
-        {
-            if pod.was_started() {
-                self.site.host.events.warn(&pod, "Following", error.reason(), &error.to_string());
+    /// Pods that run hear what is wrong with what they use; those that wait for it hear it anyway. Nobody waits for a
+    /// Service.
+    fn tell(&self, job: &Job, error: &ProviderError) {
+        let taken = matches!(error, ProviderError::AlreadyExists { .. });
+        // One glitch is no news, and what lasts is told once.
+        let when = if job.place.resource == Resource::Service && taken { 1 } else { 3 };
+        if self.desk.ledger().failures(&job.place) == when {
+            self.tell_users(job, error.reason(), error);
+        }
+    }
+
+    fn tell_users(&self, job: &Job, reason: &str, error: &ProviderError) {
+        let users: Vec<PodId> = self.desk.ledger().users(&job.place).take(TOLD).cloned().collect();
+        let all = job.place.resource == Resource::Service;
+        for id in users {
+            let pod = self.site.host_pod(id.key()).filter(|pod| pod.uid() == id.uid());
+            if let Some(pod) = pod.filter(|pod| all || pod.was_started()) {
+                self.site.host.events.warn(&pod, "Following", reason, &error.to_string());
             }
         }
     }
@@ -200,9 +232,6 @@ impl Follow {
         let found = references(pod.json(), target).map_err(|error| invalid(&error))?;
         let mut needs = vec![];
         for reference in &found.objects {
-            if matches!(reference.kind, Kind::Claim | Kind::EphemeralClaim) {
-                continue;
-            }
             needs.push(Need {
                 place: Place::new(reference.kind.into(), &namespace, &reference.member),
                 origin: Origin::Object {
@@ -226,8 +255,23 @@ impl Follow {
                 optional: false,
             });
         }
+        needs.extend(self.services.needs(pod, &namespace));
         Ok(needs)
     }
+}
+
+/// What a virtual node must be allowed on the host beside what every kubelet is: rules of a role.
+///
+/// Kubelets may read the claims and volumes of their own pods. We must hear of claims that wait for a volume before a
+/// pod is bound, and of those that went after the pod did.
+pub fn host_rules() -> serde_json::Value {
+    let rule = |group: &str, resources: &[&str], verbs: &[&str]| serde_json::json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
+    serde_json::json!([
+        rule("", &["persistentvolumeclaims"], &["get", "list", "watch"]),
+        rule("", &["persistentvolumeclaims/status"], &["patch"]),
+        rule("", &["persistentvolumes"], &["get", "list", "watch", "create", "patch", "delete"]),
+        rule("storage.k8s.io", &["storageclasses"], &["get"]),
+    ])
 }
 
 impl fmt::Debug for Follow {

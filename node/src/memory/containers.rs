@@ -89,11 +89,19 @@ fn container(spec: &Value, init: bool, run: Run) -> Value {
         None => json!({"running": {"startedAt": began}}),
     };
     let runs = !done && run.ended.is_none();
-    json!({
+    let mut status = json!({
         "name": spec["name"], "image": spec["image"], "imageID": "", "containerID": "",
         "ready": runs || done, "started": runs, "restartCount": if done { 0 } else { run.restarts },
         "state": state, "lastState": {},
-    })
+    });
+    // Whatever is asked for is there. A host lets a pod be resized only if its containers say what they have.
+    if let Some(resources) = spec.get("resources").filter(|_| runs) {
+        status["resources"] = resources.clone();
+        if let Some(requests) = resources.get("requests") {
+            status["allocatedResources"] = requests.clone();
+        }
+    }
+    status
 }
 
 fn terminated(began: &str, ended: &str, code: i64) -> Value {

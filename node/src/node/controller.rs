@@ -119,7 +119,7 @@ impl NodeController {
         let mut pings = tokio::time::interval(self.settings.ping_every);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut failures = 0;
-        let mut listed = false;
+        let (mut listed, mut host_spoke) = (false, false);
         // What the provider and the host say first goes into the first write; if the host says nothing, we begin.
         self.recall().await;
         pings.tick().await;
@@ -133,9 +133,11 @@ impl NodeController {
                 },
                 Some(report) = reports.next() => if self.report.as_ref() != Some(&report) {
                     self.report = Some(report);
-                    due = Instant::now();
+                    if host_spoke {
+                        due = Instant::now();
+                    }
                 },
-                event = events.next() => match event {
+                event = events.next() => match event.inspect(|event| host_spoke |= event.is_ok()) {
                     Some(Ok(watcher::Event::Init)) => listed = false,
                     Some(Ok(watcher::Event::InitApply(node) | watcher::Event::Apply(node))) => {
                         listed = true;

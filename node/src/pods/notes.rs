@@ -16,6 +16,13 @@ const LEAVING: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(crate) struct Notes(Mutex<HashMap<PodKey, Note>>);
 
+/// What the host is told about a pod: the digest of a report, and the generation of the pod that it is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Saying {
+    pub(crate) report: u64,
+    pub(crate) observed: Option<i64>,
+}
+
 #[derive(Clone, Default)]
 pub(crate) struct Note {
     uid: Box<str>,
@@ -23,9 +30,9 @@ pub(crate) struct Note {
     pub(crate) accepted: Option<(u64, Option<i64>)>,
     created: Option<Instant>,
     removed: Option<Instant>,
-    /// The report that was written last, and the status that the host made of it. A host that drops a field it does
+    /// What was written last, and the digest of the status that the host made of it. A host that drops a field it does
     /// not know must not be told for ever.
-    pub(crate) written: Option<(u64, u64)>,
+    pub(crate) written: Option<(Saying, u64)>,
     /// The trouble that was told last.
     pub(crate) told: Option<u64>,
 }

@@ -2,6 +2,7 @@ use serde_json::Value;
 
 use super::{
     host::{HostError, Written},
+    notes::Saying,
     sync::PodSync,
 };
 use crate::{
@@ -27,7 +28,7 @@ impl PodSync {
         let Some(patch) = status_patch(host, reported, observed) else {
             return Ok(Reported::Yes);
         };
-        let saying = digest(reported);
+        let saying = Saying { report: digest(reported), observed };
         // The host was told exactly this and made of it what it is now: it does not keep all that we say.
         if note.written == Some((saying, digest(host.status()))) {
             return Ok(Reported::Yes);
@@ -51,7 +52,7 @@ impl PodSync {
         };
         let observed = self.notes.of(&host).accepted.and_then(|(_, generation)| generation);
         match status_patch(&host, &reported, observed) {
-            Some(patch) => self.write(&host, &patch, digest(&reported)).await,
+            Some(patch) => self.write(&host, &patch, Saying { report: digest(&reported), observed }).await,
             None => Ok(Reported::Yes),
         }
     }
@@ -81,19 +82,19 @@ impl PodSync {
     /// The host does that by itself only for a node whose heartbeats stop, and not for one that says it is NotReady.
     pub(super) async fn report_out_of_reach(&self, host: &Pod) -> Result<Reported, HostError> {
         match unready_patch(host, jiff::Timestamp::now()) {
-            Some(patch) => self.write(host, &patch, digest(&patch)).await,
+            Some(patch) => self.write(host, &patch, Saying { report: digest(&patch), observed: None }).await,
             None => Ok(Reported::Yes),
         }
     }
 
     async fn report_own(&self, host: &Pod, status: &Value) -> Result<Reported, HostError> {
         match status_patch(host, status, None) {
-            Some(patch) => self.write(host, &patch, digest(status)).await,
+            Some(patch) => self.write(host, &patch, Saying { report: digest(status), observed: None }).await,
             None => Ok(Reported::Yes),
         }
     }
 
-    async fn write(&self, host: &Pod, patch: &Value, saying: u64) -> Result<Reported, HostError> {
+    async fn write(&self, host: &Pod, patch: &Value, saying: Saying) -> Result<Reported, HostError> {
         let write = self.host.patch_status(host.key(), patch);
         Ok(match self.timed("status", write).await? {
             Written::Now(now) => {

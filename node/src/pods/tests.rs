@@ -187,6 +187,21 @@ async fn a_change_is_told_to_the_provider_once() {
 }
 
 #[tokio::test]
+async fn the_host_hears_which_generation_the_provider_has() {
+    let fixture = Fixture::new(json!({"metadata": {"generation": 1}}));
+    fixture.sync(0).await;
+    fixture.sync(0).await;
+    fixture.see_host();
+    assert_eq!(fixture.host.pod()["status"]["observedGeneration"], 1);
+    fixture.change_on_host(|pod| {
+        pod["metadata"]["generation"] = json!(2);
+        pod["spec"]["activeDeadlineSeconds"] = json!(60);
+    });
+    fixture.sync(0).await;
+    assert_eq!(fixture.host.pod()["status"]["observedGeneration"], 2, "though nothing else changed");
+}
+
+#[tokio::test]
 async fn a_host_that_drops_what_it_does_not_know_is_told_once() {
     let fixture = Fixture::running().await;
     fixture.host.drop_field("fromTheFuture");

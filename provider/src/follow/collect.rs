@@ -2,10 +2,19 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
+use federlet_node::contract::{Phase, PodId};
+use serde_json::Value;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::{Follow, RESOURCES, place::Place};
+use super::{
+    Follow,
+    place::{Place, Resource},
+};
+use crate::watch::Slot;
+
+/// What a pod alone needs. Claims live as long as those of the host.
+const NEEDED: [Resource; 3] = [Resource::ConfigMap, Resource::Secret, Resource::Service];
 
 impl Follow {
     /// Takes away copies that no pod of the host refers to, until told to stop.
@@ -24,8 +33,13 @@ impl Follow {
                 () = stop.cancelled() => return,
                 _ = timer.tick() => {}
             }
-            if let Some(copies) = self.inventory.all(&RESOURCES) {
-                self.sweep(copies);
+            self.release_ended();
+            // Which Services are needed is known once all were seen.
+            let known = NEEDED.into_iter().filter(|r| *r != Resource::Service || self.services.are_listed());
+            for resource in known {
+                if let Some(copies) = self.inventory.all(resource) {
+                    self.sweep(copies);
+                }
             }
         }
     }
@@ -36,6 +50,24 @@ impl Follow {
                 return pods.complete().await;
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Lets go of pods that neither side has any more, or that have finished: whoever should have said so may have
+    /// missed it.
+    fn release_ended(&self) {
+        let Some(watch) = self.watch.get().filter(|watch| watch.has_pods()) else { return };
+        let known: Vec<PodId> = self.desk.ledger().pods().cloned().collect();
+        for pod in known {
+            let on_host = self.site.host_pod(pod.key()).filter(|there| there.uid() == pod.uid());
+            if on_host.is_some_and(|pod| !pod.phase().is_terminal()) {
+                continue;
+            }
+            let Ok(there) = self.site.member_key(pod.key()) else { continue };
+            let there = watch.pod(&Slot::new(there.namespace(), there.name()));
+            if there.is_none_or(|there| there.host_uid() != pod.uid() || has_ended(&there.json())) {
+                self.release(&pod);
+            }
         }
     }
 
@@ -67,4 +99,8 @@ impl Follow {
             .map(|need| need.place)
             .collect()
     }
+}
+
+fn has_ended(pod: &Value) -> bool {
+    pod.get("status").is_some_and(|status| Phase::of(status).is_terminal())
 }

@@ -56,13 +56,11 @@ impl Inventory {
         held.copies.get(place).is_some_and(|(u, v)| (&**u, &**v) == (uid, version))
     }
 
-    /// Every place where something of ours is, once all of these resources were listed.
-    pub(super) fn all(&self, resources: &[Resource]) -> Option<Vec<Place>> {
+    /// Every place of this resource where something of ours is, once it was listed to the end.
+    pub(super) fn all(&self, resource: Resource) -> Option<Vec<Place>> {
         let held = self.held.read();
-        resources
-            .iter()
-            .all(|resource| held.listed.contains(resource))
-            .then(|| held.copies.keys().cloned().collect())
+        let ours = || held.copies.keys().filter(|place| place.resource == resource).cloned().collect();
+        held.listed.contains(&resource).then(ours)
     }
 
     /// Keeps itself current until told to stop.

@@ -28,8 +28,8 @@ pub(super) enum State {
     Refused(ProviderError),
     /// It did not work, and is tried again.
     Failed(ProviderError),
-    /// It was not needed and is gone from the member.
-    Removed,
+    /// No pod needs it, and nothing is left to do.
+    Closed,
 }
 
 /// A copy as it was last written or seen.
@@ -148,10 +148,10 @@ impl Ledger {
             entry.origin = Some(need.origin.clone());
             *entry.users.entry(pod.clone()).or_default() |= started;
             let known = match &entry.state {
-                State::InPlace(_) | State::Kept | State::Refused(_) => true,
+                State::InPlace(_) | State::Kept => true,
                 // A watch says when it appears. Who cannot start without it has reason to hope, so it is looked for.
                 State::Missing => need.optional,
-                State::Unknown | State::Failed(_) | State::Removed => false,
+                State::Unknown | State::Refused(_) | State::Failed(_) | State::Closed => false,
             };
             if known && entry.busy.as_ref().is_none_or(|busy| busy.wanted) {
                 // It may have been on its way out.
@@ -172,7 +172,7 @@ impl Ledger {
 
     /// Whether all that a pod needs is there.
     pub(super) fn verdict(&mut self, pod: &PodId, needs: &[Need]) -> Result<(), ProviderError> {
-        for need in needs {
+        for need in needs.iter().filter(|need| !matches!(need.origin, Origin::Service { .. })) {
             let Some(entry) = self.entries.get_mut(&need.place) else {
                 return Err(ProviderError::unavailable(format!("{} is not known yet", need.place)));
             };
@@ -185,7 +185,7 @@ impl Ledger {
                 State::Missing | State::Kept => return Err(missing(&need.origin)),
                 State::Refused(_) if need.optional => {}
                 State::Refused(error) | State::Failed(error) => return Err(error.clone()),
-                State::Unknown | State::Removed => {
+                State::Unknown | State::Closed => {
                     return Err(ProviderError::unavailable(format!("{} is not known yet", need.place)));
                 }
             }
@@ -211,6 +211,16 @@ impl Ledger {
         }
     }
 
+    /// Whether a pod needs anything.
+    pub(super) fn has(&self, pod: &PodId) -> bool {
+        self.pods.contains_key(pod)
+    }
+
+    /// The pods that need anything.
+    pub(super) fn pods(&self) -> impl Iterator<Item = &PodId> {
+        self.pods.keys()
+    }
+
     /// The pods that need this.
     pub(super) fn users(&self, place: &Place) -> impl Iterator<Item = &PodId> {
         self.entries.get(place).into_iter().flat_map(|entry| entry.users.keys())
@@ -226,6 +236,15 @@ impl Ledger {
             self.entries.insert(place.clone(), Entry::new());
             self.schedule(place, Some(now + self.linger));
         }
+    }
+
+    /// Something to be looked at now, whether or not a pod needs it.
+    pub(super) fn visit(&mut self, place: &Place, origin: Option<Origin>, now: Instant) {
+        let entry = self.entries.entry(place.clone()).or_insert_with(Entry::new);
+        if entry.origin.is_none() {
+            entry.origin = origin;
+        }
+        self.doubt(place, now);
     }
 
     /// The host announced a version of the object, or that it is gone.
@@ -295,7 +314,7 @@ impl Ledger {
         };
         entry.host_version = host_version;
         entry.refresh = pause.map(|pause| now + pause);
-        let gone = state == State::Removed;
+        let gone = state == State::Closed;
         entry.state = state;
         let needed = !entry.users.is_empty();
         if !needed && gone && !busy.again {
@@ -383,6 +402,7 @@ fn missing(origin: &Origin) -> ProviderError {
         Origin::Object { kind: crate::references::Kind::Secret, .. } => "MandatorySecretNotFound",
         Origin::Object { kind: crate::references::Kind::ConfigMap, .. } => "MandatoryConfigMapNotFound",
         Origin::Object { .. } => "ClaimNotFound",
+        Origin::Service { .. } => "ServiceNotFound",
         Origin::Token(_) => "ServiceAccountNotFound",
     };
     ProviderError::rejected(reason, format!("{origin} not found on the host"))

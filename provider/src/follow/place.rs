@@ -1,7 +1,7 @@
 use std::{fmt, sync::Arc};
 
 use federlet_node::contract::PodId;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret, Service};
 use kube::core::ApiResource;
 
 use crate::{names::MemberNamespace, references::Kind};
@@ -12,6 +12,7 @@ pub(super) enum Resource {
     ConfigMap,
     Secret,
     Claim,
+    Service,
 }
 
 impl Resource {
@@ -20,6 +21,7 @@ impl Resource {
             Self::ConfigMap => "ConfigMap",
             Self::Secret => "Secret",
             Self::Claim => "PersistentVolumeClaim",
+            Self::Service => "Service",
         }
     }
 
@@ -28,6 +30,7 @@ impl Resource {
             Self::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
             Self::Secret => ApiResource::erase::<Secret>(&()),
             Self::Claim => ApiResource::erase::<PersistentVolumeClaim>(&()),
+            Self::Service => ApiResource::erase::<Service>(&()),
         }
     }
 }
@@ -80,6 +83,13 @@ pub(super) enum Origin {
         /// Its name on the host.
         name: Arc<str>,
     },
+    /// A Service of the host that selects pods. They start whether or not it is there.
+    Service {
+        /// Its namespace on the host.
+        namespace: Arc<str>,
+        /// Its name, on either side.
+        name: Arc<str>,
+    },
     /// A token that the host makes for one pod.
     Token(Arc<TokenOrigin>),
 }
@@ -99,6 +109,7 @@ impl fmt::Display for Origin {
             Self::Object { kind, namespace, name } => {
                 write!(f, "{} {namespace}/{name}", Resource::from(*kind).kind())
             }
+            Self::Service { namespace, name } => write!(f, "Service {namespace}/{name}"),
             Self::Token(token) => {
                 write!(f, "token of service account {}/{}", token.pod.key().namespace(), token.account)
             }

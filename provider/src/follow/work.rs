@@ -25,9 +25,18 @@ use crate::{
 impl Follow {
     /// Looks at a place, and makes it as it should be.
     pub(super) async fn work(&self, job: &Job) -> Finished {
+        if let Err(error) = self.recognise().await {
+            return State::Failed(error).into();
+        }
+        if job.place.resource == Resource::Claim {
+            return self.claim(job).await;
+        }
         match &job.origin {
             Some(Origin::Object { kind, namespace, name }) if job.wanted => {
                 self.object(job, *kind, namespace, name).await
+            }
+            Some(Origin::Service { namespace, name }) if job.wanted => {
+                self.service(job, namespace, name).await
             }
             Some(Origin::Token(origin)) if job.wanted => self.token(job, origin).await,
             _ => self.unneeded(job).await,
@@ -43,7 +52,7 @@ impl Follow {
         {
             return State::Failed(error).into();
         }
-        State::Removed.into()
+        State::Closed.into()
     }
 
     /// Copies an object of the host.
@@ -104,16 +113,28 @@ impl Follow {
         let absent = self.inventory.lacks(place);
         match self.member.apply(place, desired, absent, target, plain).await {
             Ok(there) => Ok(State::InPlace(copied(&there, digest))),
-            Err(ProviderError::NotFound) => {
+            Err(error) => Err(self.misplaced(place, host_namespace, error)),
+        }
+    }
+
+    /// Why something could not be made in its namespace. If that is not what we remember, it is looked at again.
+    pub(super) fn misplaced(
+        &self,
+        place: &Place,
+        host_namespace: &str,
+        error: ProviderError,
+    ) -> ProviderError {
+        match error {
+            ProviderError::NotFound => {
                 self.site.spaces.doubt(host_namespace);
                 let message = format!("{place}: namespace {} of the member is not there", place.namespace);
-                Err(ProviderError::unavailable(message))
+                ProviderError::unavailable(message)
             }
-            Err(error) => {
+            error => {
                 if error.reason() == "NamespaceTerminating" {
                     self.site.spaces.doubt(host_namespace);
                 }
-                Err(error)
+                error
             }
         }
     }
@@ -192,7 +213,11 @@ impl Follow {
     }
 
     /// The namespace of the member. If a copy went without our doing, maybe its owner did, too.
-    async fn space(&self, job: &Job, host_namespace: &str) -> Result<std::sync::Arc<Space>, ProviderError> {
+    pub(super) async fn space(
+        &self,
+        job: &Job,
+        host_namespace: &str,
+    ) -> Result<std::sync::Arc<Space>, ProviderError> {
         if matches!(job.state, State::InPlace(_)) && self.inventory.lacks(&job.place) {
             self.site.spaces.doubt(host_namespace);
         }
@@ -200,7 +225,7 @@ impl Follow {
     }
 }
 
-fn copied(there: &Value, digest: u64) -> Copied {
+pub(super) fn copied(there: &Value, digest: u64) -> Copied {
     let text = |field: &str| there.pointer(field).and_then(Value::as_str).unwrap_or_default().into();
     Copied { uid: text("/metadata/uid"), version: text("/metadata/resourceVersion"), digest }
 }

@@ -1,5 +1,9 @@
 //! What goes along with pods, between two real clusters: objects they refer to, tokens, and what becomes of them.
 
+#[path = "follow/claims.rs"]
+mod claims;
+#[path = "follow/services.rs"]
+mod services;
 #[path = "follow/stage.rs"]
 mod stage;
 

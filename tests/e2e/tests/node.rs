@@ -18,6 +18,7 @@ mod node {
     mod statuses;
     mod streams;
     mod telemetry;
+    mod updates;
     mod usage;
     mod workloads;
 

@@ -20,7 +20,7 @@ use crate::{
     control_plane, images, kubeconfig, kwok,
     lock::{Lock, Purpose},
     machine::Machine,
-    network, packages,
+    metrics_server, network, packages,
     plan::{ClusterPlan, MachinePlan, Plan, Shape},
     preflight,
     progress::{Progress, Step},
@@ -202,6 +202,9 @@ impl Starting<'_> {
         addons::apply(&client, real_nodes > 0).await?;
         if self.cluster.kwok_nodes > 0 {
             kwok::start(self.cluster, &machines[0], &certificates, self.binaries, &client).await?;
+        }
+        if self.cluster.name == "host" {
+            metrics_server::start(self.cluster, &machines[0], &certificates, self.binaries, &client).await?;
         }
         let expected = real_nodes + self.cluster.kwok_nodes as usize;
         self.wait("nodes", step, async || {

@@ -127,7 +127,7 @@ fn a_copy_goes_some_time_after_the_last_pod() {
     assert_eq!(f.ledger.next(), None, "one still needs it");
     f.ledger.release(&pod("b"), f.now);
     assert_eq!(f.work(|_| in_place("1")), vec![]);
-    assert_eq!(f.after(LINGER).work(|_| State::Removed.into()), looked("x", false));
+    assert_eq!(f.after(LINGER).work(|_| State::Closed.into()), looked("x", false));
     assert!(!f.ledger.knows(&place("x")));
 }
 
@@ -138,7 +138,7 @@ fn a_copy_that_is_needed_again_in_time_stays() {
     f.work(|_| in_place("1"));
     f.ledger.release(&pod("a"), f.now);
     assert_eq!(f.want("b", &[need("x", false)]), 0);
-    assert_eq!(f.after(LINGER).work(|_| State::Removed.into()), vec![]);
+    assert_eq!(f.after(LINGER).work(|_| State::Closed.into()), vec![]);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn who_needs_a_copy_while_it_goes_waits_for_the_next_one() {
     let job = f.ledger.take(f.now).unwrap();
     assert!(!job.wanted);
     assert_eq!(f.want("b", &[need("x", false)]), 1);
-    f.ledger.done(&job.place, State::Removed.into(), f.now);
+    f.ledger.done(&job.place, State::Closed.into(), f.now);
     assert_eq!(f.work(|_| in_place("2")), looked("x", true));
     assert_eq!(f.ledger.verdict(&pod("b"), &[need("x", false)]), Ok(()));
 }
@@ -162,7 +162,7 @@ fn a_pod_that_needs_something_else_leaves_the_first() {
     f.want("a", &[need("x", false)]);
     f.want("a", &[need("y", false)]);
     f.work(|_| in_place("1"));
-    assert_eq!(f.after(LINGER).work(|_| State::Removed.into()), looked("x", false));
+    assert_eq!(f.after(LINGER).work(|_| State::Closed.into()), looked("x", false));
 }
 
 #[test]
@@ -249,12 +249,23 @@ fn one_place_is_never_for_two_things() {
 }
 
 #[test]
+fn a_visit_is_once_and_now_and_repeated_only_if_it_failed() {
+    let mut f = Fixture::new();
+    f.ledger.visit(&place("x"), Some(need("x", false).origin), f.now);
+    let away = ProviderError::unavailable("away");
+    assert_eq!(f.work(|_| State::Failed(away.clone()).into()), looked("x", false));
+    f.now = f.ledger.next().unwrap();
+    assert_eq!(f.work(|_| State::Closed.into()), looked("x", false));
+    assert!(!f.ledger.knows(&place("x")));
+}
+
+#[test]
 fn leftovers_go_unless_somebody_comes_for_them() {
     let mut f = Fixture::new();
     f.ledger.abandon(&place("x"), f.now);
     f.ledger.abandon(&place("y"), f.now);
     f.want("a", &[need("y", false)]);
     assert_eq!(f.work(|_| in_place("1")), looked("y", true));
-    assert_eq!(f.after(LINGER).work(|_| State::Removed.into()), looked("x", false));
+    assert_eq!(f.after(LINGER).work(|_| State::Closed.into()), looked("x", false));
     assert!(f.ledger.knows(&place("y")));
 }

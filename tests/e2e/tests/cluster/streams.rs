@@ -1,12 +1,15 @@
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
-use federlet_e2e::SOON;
+use federlet_e2e::{SOON, fleet::MEMBER1};
 use federlet_sandbox::eventually;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
-use crate::stage::on_stage;
+use crate::{
+    objects::{spec, workload},
+    stage::on_stage,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn logs_exec_attach_copy_and_forward_work_through_the_node() -> Result<()> {
@@ -69,7 +72,7 @@ async fn logs_exec_attach_copy_and_forward_work_through_the_node() -> Result<()>
 async fn usage_comes_from_the_members_kubelets() -> Result<()> {
     on_stage("usage", async |stage| {
         stage.start("busy", json!({})).await?;
-        let node = federlet_e2e::fleet::MEMBER1;
+        let node = MEMBER1;
         let ask = async |path: &str| {
             let path = format!("/api/v1/nodes/{node}/proxy/{path}");
             stage.fleet.host.kubectl_output(&["get", "--raw", &path]).await
@@ -92,6 +95,34 @@ async fn usage_comes_from_the_members_kubelets() -> Result<()> {
                 summary["node"]["nodeName"] == node
                     && pods.iter().any(|pod| pod["podRef"]["uid"] == uid.as_str())
             );
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn top_and_autoscalers_see_pods_in_members() -> Result<()> {
+    on_stage("top", async |stage| {
+        let burn = json!({"containers": [{"name": "app", "image": "busybox", "command": ["sh", "-c", "while true; do :; done"],
+            "resources": {"requests": {"cpu": "20m"}, "limits": {"cpu": "60m"}}}]});
+        let web = json!({"replicas": 1, "selector": {"matchLabels": {"app": "burn"}},
+            "template": {"metadata": {"labels": {"app": "burn"}}, "spec": spec(MEMBER1, burn)}});
+        stage.create(&workload("Deployment", "burn", &web)).await?;
+        stage.host.run("rollout status deployment/burn --timeout=60s").await?;
+        stage.host.run("autoscale deployment burn --min=1 --max=2 --cpu=50%").await?;
+        eventually("kubectl top shows the pod and the node", 2 * SOON, async || {
+            let pods = stage.host.run("top pod --no-headers").await?;
+            ensure!(pods.starts_with("burn-"), "{pods}");
+            let node = stage.host.run(&format!("top node {MEMBER1} --no-headers")).await?;
+            ensure!(node.contains('%'), "{node}");
+            Ok(())
+        })
+        .await?;
+        eventually("the autoscaler adds a pod", 3 * SOON, async || {
+            let replicas = stage.host.run("get deployment burn -o jsonpath={.spec.replicas}").await?;
+            ensure!(replicas == "2", "{replicas} replicas: {}", stage.host.run("describe hpa burn").await?);
             Ok(())
         })
         .await

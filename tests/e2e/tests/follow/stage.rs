@@ -18,10 +18,14 @@ use federlet_provider::{
     version::Version,
 };
 use federlet_sandbox::{Cluster, Sandbox};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Namespace, Node, PersistentVolume, Secret},
+    rbac::v1::{ClusterRole, ClusterRoleBinding},
+    storage::v1::StorageClass,
+};
 use kube::{
     Api, Client, Config,
-    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
@@ -72,7 +76,7 @@ impl Side {
     pub(super) async fn versions(&self) -> Result<Vec<String>> {
         let mut all = vec![];
         for kind in ["ConfigMap", "Secret", "Service", "PersistentVolumeClaim"] {
-            for object in self.api(kind).list(&kube::api::ListParams::default()).await? {
+            for object in self.api(kind).list(&ListParams::default()).await? {
                 let (name, version) = (object.metadata.name, object.metadata.resource_version);
                 all.push(format!("{kind} {} {}", name.unwrap_or_default(), version.unwrap_or_default()));
             }
@@ -90,8 +94,8 @@ fn resource(kind: &str) -> ApiResource {
         "Pod" => ApiResource::erase::<core::Pod>(&()),
         "Service" => ApiResource::erase::<core::Service>(&()),
         "PersistentVolumeClaim" => ApiResource::erase::<core::PersistentVolumeClaim>(&()),
-        "Event" => ApiResource::erase::<core::Event>(&()),
-        other => panic!("{other}"),
+        "StatefulSet" => ApiResource::erase::<k8s_openapi::api::apps::v1::StatefulSet>(&()),
+        _ => ApiResource::erase::<core::Event>(&()),
     }
 }
 
@@ -112,10 +116,34 @@ impl Stage {
         let (host, member) = (host_cluster.client().await?, member_cluster.client().await?);
         // A pod that is bound to a node that does not exist is taken away.
         let node: Node = serde_json::from_value(json!({
-            "metadata": { "name": namespace, "labels": { "type": "virtual-kubelet" } },
+            "metadata": {
+                "name": namespace, "labels": { "type": "virtual-kubelet", "kubernetes.io/hostname": namespace },
+            },
             "spec": { "taints": [{ "key": "virtual-kubelet.io/provider", "effect": "NoSchedule" }] },
         }))?;
-        Api::<Node>::all(host.clone()).create(&PostParams::default(), &node).await?;
+        let nodes: Api<Node> = Api::all(host.clone());
+        nodes.create(&PostParams::default(), &node).await?;
+        let room = json!({ "cpu": "100", "memory": "100Gi", "pods": "100" });
+        let status = json!({ "status": {
+            "capacity": room, "allocatable": room, "conditions": [{ "type": "Ready", "status": "True" }],
+        } });
+        nodes.patch_status(namespace, &PatchParams::default(), &Patch::Strategic(&status)).await?;
+        let rights = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": { "name": namespace }, "rules": federlet_provider::follow::host_rules(),
+        });
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": { "name": namespace },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": namespace },
+            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": format!("system:node:{namespace}") }],
+        });
+        Api::<ClusterRole>::all(host.clone())
+            .create(&PostParams::default(), &serde_json::from_value(rights)?)
+            .await?;
+        Api::<ClusterRoleBinding>::all(host.clone())
+            .create(&PostParams::default(), &serde_json::from_value(binding)?)
+            .await?;
         let namespace = namespace.to_owned();
         Ok(Self {
             host: Side { client: host, namespace: namespace.clone() },
@@ -128,7 +156,17 @@ impl Stage {
     }
 
     pub(super) async fn end(&self) {
-        Api::<Node>::all(self.host.client.clone()).delete(&self.node, &DeleteParams::default()).await.ok();
+        let (host, params) = (&self.host.client, DeleteParams::default());
+        Api::<Node>::all(host.clone()).delete(&self.node, &params).await.ok();
+        Api::<ClusterRole>::all(host.clone()).delete(&self.node, &params).await.ok();
+        Api::<ClusterRoleBinding>::all(host.clone()).delete(&self.node, &params).await.ok();
+        for client in [host, &self.member.client] {
+            let name = format!("metadata.name={}", self.node);
+            let classes: Api<StorageClass> = Api::all(client.clone());
+            classes.delete_collection(&params, &ListParams::default().fields(&name)).await.ok();
+            let volumes: Api<PersistentVolume> = Api::all(client.clone());
+            volumes.delete_collection(&params, &ListParams::default().fields(&name)).await.ok();
+        }
     }
 
     /// Starts to follow, as a process would that was started now. It acts on the host with the rights of a kubelet.

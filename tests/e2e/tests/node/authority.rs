@@ -65,10 +65,19 @@ impl Authority {
 
     /// A client certificate of an administrator, good from one time to another, both in seconds from now.
     pub(crate) fn administrator(&self, from: i64, until: i64) -> Result<Files> {
+        self.client("sandbox-admin", "system:masters", from, until)
+    }
+
+    /// A client certificate as a kubelet has it.
+    pub(crate) fn node(&self, name: &str) -> Result<Files> {
+        self.client(&format!("system:node:{name}"), "system:nodes", -60, 600)
+    }
+
+    fn client(&self, user: &str, group: &str, from: i64, until: i64) -> Result<Files> {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, "sandbox-admin");
-        params.distinguished_name.push(DnType::OrganizationName, "system:masters");
+        params.distinguished_name.push(DnType::CommonName, user);
+        params.distinguished_name.push(DnType::OrganizationName, group);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(params, from, until)
     }

@@ -3,7 +3,6 @@
 use anyhow::{Context, Result};
 use federlet_sandbox::Cluster;
 use kube::Config;
-use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, tcp::OwnedReadHalf, tcp::OwnedWriteHalf},
@@ -31,7 +30,7 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) async fn to(host: &Cluster) -> Result<Self> {
-        let there = url(host).await?;
+        let there = address(host).await?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
         let passes = watch::Sender::new(Passes::Everything);
@@ -49,22 +48,20 @@ impl Link {
         self.passes.send_replace(passes);
     }
 
-    /// How a client reaches the host over this link. The API server's certificate is also for this machine.
-    pub(crate) async fn config(&self, host: &Cluster) -> Result<Config> {
-        let mut config = config(host).await?;
-        config.cluster_url = format!("https://127.0.0.1:{}", self.port).parse()?;
-        Ok(config)
+    /// Where the host is found over this link. The API server's certificate is also for this machine.
+    pub(crate) fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// The same, for another process.
-    pub(crate) fn kubeconfig(&self, host: &Cluster) -> Result<String> {
-        let mut kubeconfig: Value = serde_json::from_str(&std::fs::read_to_string(host.admin_kubeconfig())?)?;
-        kubeconfig["clusters"][0]["cluster"]["server"] = format!("https://127.0.0.1:{}", self.port).into();
-        Ok(kubeconfig.to_string())
+    /// How a client reaches the host over this link.
+    pub(crate) async fn config(&self, host: &Cluster) -> Result<Config> {
+        let mut config = config(host).await?;
+        config.cluster_url = self.url().parse()?;
+        Ok(config)
     }
 }
 
-async fn url(host: &Cluster) -> Result<String> {
+async fn address(host: &Cluster) -> Result<String> {
     let url = config(host).await?.cluster_url;
     Ok(format!("{}:{}", url.host().context("no host")?, url.port_u16().unwrap_or(443)))
 }

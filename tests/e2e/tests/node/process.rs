@@ -10,12 +10,13 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use federlet_e2e::SOON;
 use federlet_sandbox::{Cluster, eventually};
+use serde_json::{Value, json};
 use tokio::{
     process::{Child, Command},
     sync::OnceCell,
 };
 
-use super::{embedded::answers, link::Link};
+use super::{authority::Files, embedded::answers, link::Link};
 
 /// A virtual node whose pods are in the memory of a `federlet node` process.
 pub(crate) struct Process {
@@ -72,9 +73,21 @@ impl Process {
     }
 
     /// Reaches the host over this link.
-    pub(crate) fn over(mut self, link: &Link) -> Result<Self> {
+    pub(crate) fn over(self, link: &Link) -> Result<Self> {
+        self.with_kubeconfig(|kubeconfig| kubeconfig["clusters"][0]["cluster"]["server"] = link.url().into())
+    }
+
+    /// Acts as whoever has this certificate.
+    pub(crate) fn acting_as(self, files: &Files) -> Result<Self> {
+        let user = json!({"client-certificate": files.certificate(), "client-key": files.key()});
+        self.with_kubeconfig(|kubeconfig| kubeconfig["users"][0]["user"] = user)
+    }
+
+    fn with_kubeconfig(mut self, change: impl FnOnce(&mut Value)) -> Result<Self> {
+        let mut kubeconfig = serde_json::from_str(&std::fs::read_to_string(&self.kubeconfig)?)?;
+        change(&mut kubeconfig);
         self.kubeconfig = self.folder.join("kubeconfig");
-        std::fs::write(&self.kubeconfig, link.kubeconfig(&self.host)?)?;
+        std::fs::write(&self.kubeconfig, kubeconfig.to_string())?;
         Ok(self)
     }
 

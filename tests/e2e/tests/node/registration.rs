@@ -1,62 +1,156 @@
 //! The Node object and those who share it.
 
-use std::time::Duration;
+use anyhow::{Context, Result, ensure};
+use federlet_e2e::{Kubectl, SOON};
+use federlet_sandbox::{Cluster, Sandbox, eventually};
+use serde_json::{Value, json};
 
-use anyhow::{Result, ensure};
-use federlet_e2e::SOON;
-use federlet_sandbox::{Sandbox, eventually};
-use serde_json::json;
+use super::{
+    authority::Authority,
+    objects::{create, pod, spec},
+    process::Process,
+};
 
-use super::process::Process;
+async fn node(host: &Cluster, name: &str) -> Result<Value> {
+    Ok(serde_json::from_str(&host.kubectl_output(&["get", "node", name, "-o", "json"]).await?)?)
+}
+
+fn ready(node: &Value) -> Option<&Value> {
+    node["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == "Ready")
+}
+
+fn names<'a>(list: &'a Value, field: &str) -> Vec<&'a str> {
+    list.as_array().into_iter().flatten().filter_map(|item| item[field].as_str()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_what_a_host_expects() -> Result<()> {
+    let sandbox = Sandbox::shared().await?;
+    let host = sandbox.cluster("host")?;
+    let process = Process::start(&host, "e2e-register").await?;
+    let node = node(&host, &process.name).await?;
+    for (label, value) in [
+        ("type", "virtual-kubelet"),
+        ("kubernetes.io/role", "agent"),
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/hostname", &process.name),
+        ("node.kubernetes.io/exclude-from-external-load-balancers", "true"),
+    ] {
+        ensure!(node["metadata"]["labels"][label] == value, "{label}: {}", node["metadata"]["labels"]);
+    }
+    ensure!(node["metadata"]["labels"]["kubernetes.io/arch"].is_string());
+    ensure!(names(&node["spec"]["taints"], "key").contains(&"virtual-kubelet.io/provider"));
+    let conditions = names(&node["status"]["conditions"], "type");
+    for condition in ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"] {
+        ensure!(conditions.contains(&condition), "{condition}");
+    }
+    ensure!(node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"] == process.port);
+    let address = process.address.to_string();
+    ensure!(names(&node["status"]["addresses"], "address").contains(&address.as_str()), "{node}");
+    ensure!(
+        node["status"]["capacity"]["pods"] == "10k" && node["status"]["allocatable"]["cpu"] == "1k",
+        "{node}"
+    );
+    let version = node["status"]["nodeInfo"]["kubeletVersion"].as_str().unwrap_or_default();
+    ensure!(version.starts_with("v1.35.4-federlet-"), "{version}");
+    let lease = ["get", "lease", &process.name, "-n", "kube-node-lease", "-o", "json"];
+    let lease: Value = serde_json::from_str(&host.kubectl_output(&lease).await?)?;
+    ensure!(lease["spec"]["leaseDurationSeconds"] == 40, "{lease}");
+    eventually("the lease goes with the node", SOON, async || {
+        let lease = ["get", "lease", &process.name, "-n", "kube-node-lease", "-o", "json"];
+        let lease: Value = serde_json::from_str(&host.kubectl_output(&lease).await?)?;
+        ensure!(lease["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"], "{lease}");
+        Ok(())
+    })
+    .await?;
+    // A DaemonSet tolerates much, but not our taint.
+    let pods =
+        ["get", "pods", "-A", "-o", "name", &format!("--field-selector=spec.nodeName={}", process.name)];
+    let pods = host.kubectl_output(&pods).await?;
+    ensure!(pods.is_empty(), "{pods}");
+    process.finish().await
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_node_comes_back_and_others_keep_what_they_wrote() -> Result<()> {
     let sandbox = Sandbox::shared().await?;
     let host = sandbox.cluster("host")?;
-    let mut node = Process::start(&host, "e2e-node").await?;
-    let name = node.name.clone();
-    let get = async |path: &str| {
-        host.kubectl_output(&["get", "node", &name, "-o", &format!("jsonpath={path}")]).await
-    };
+    let mut process = Process::start(&host, "e2e-node").await?;
+    let name = process.name.clone();
+    let get = async || node(&host, &name).await;
     host.kubectl_output(&["label", "node", &name, "team=a"]).await?;
     host.kubectl_output(&["taint", "node", &name, "theirs=x:NoSchedule"]).await?;
     let foreign = json!({"status": {"conditions": [{"type": "Foreign", "status": "True"}]}}).to_string();
     host.kubectl_output(&["patch", "node", &name, "--subresource=status", "-p", &foreign]).await?;
-    node.terminate().await?;
-    node.restart().await?;
-    eventually("the new process wrote", SOON, async || {
-        let holder = host
-            .kubectl_output(&[
-                "get",
-                "lease",
-                &name,
-                "-n",
-                "kube-node-lease",
-                "-o",
-                "jsonpath={.spec.holderIdentity}",
-            ])
-            .await?;
-        ensure!(!holder.is_empty());
-        Ok(())
+    let heartbeat = |node: &Value| ready(node).map(|ready| ready["lastHeartbeatTime"].clone());
+    process.terminate().await?;
+    let holder = ["get", "lease", &name, "-n", "kube-node-lease", "-o", "jsonpath={.spec.holderIdentity}"];
+    ensure!(host.kubectl_output(&holder).await?.is_empty(), "it was not released");
+    let before = get().await?;
+    process.restart().await?;
+    let after = eventually("the new process has written", SOON, async || {
+        let after = get().await?;
+        ensure!(heartbeat(&after) != heartbeat(&before), "not yet");
+        Ok::<_, anyhow::Error>(after)
     })
     .await?;
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    ensure!(get("{.metadata.labels.team}").await? == "a");
-    ensure!(get("{.spec.taints[*].key}").await?.contains("theirs"));
-    ensure!(get("{.status.conditions[*].type}").await?.contains("Foreign"));
-    let before = get("{.metadata.uid}").await?;
+    ensure!(after["metadata"]["labels"]["team"] == "a");
+    ensure!(names(&after["spec"]["taints"], "key").contains(&"theirs"));
+    ensure!(names(&after["status"]["conditions"], "type").contains(&"Foreign"));
+
     host.kubectl_output(&["delete", "node", &name, "--wait=false"]).await?;
     eventually("the node is there again and Ready", SOON, async || {
-        ensure!(get("{.metadata.uid}").await? != before);
-        ensure!(get("{.status.conditions[?(@.type==\"Ready\")].status}").await? == "True");
-        let taints = get("{.spec.taints[*].key}").await?;
-        ensure!(taints.contains("virtual-kubelet.io/provider"), "{taints}");
+        let node = get().await?;
+        ensure!(node["metadata"]["uid"] != before["metadata"]["uid"], "it is the same");
+        ensure!(ready(&node).is_some_and(|ready| ready["status"] == "True"), "it is not Ready");
+        ensure!(names(&node["spec"]["taints"], "key").contains(&"virtual-kubelet.io/provider"));
         Ok(())
     })
     .await?;
+
     host.kubectl_output(&["annotate", "node", &name, "federlet.io/leaving=true"]).await?;
     host.kubectl_output(&["delete", "node", &name]).await?;
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    ensure!(get("{.metadata.uid}").await.is_err(), "it came back though it was removed on purpose");
-    node.terminate().await
+    eventually("it hears of it", SOON, async || {
+        let heard = process.log().contains("is being removed and is left alone");
+        heard.then_some(()).context("not yet")
+    })
+    .await?;
+    ensure!(get().await.is_err(), "it came back though it was removed on purpose");
+    process.terminate().await
+}
+
+/// With the identity of a kubelet, and no other right than every kubelet has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_needs_no_more_rights_than_a_kubelet() -> Result<()> {
+    let sandbox = Sandbox::shared().await?;
+    let host = sandbox.cluster("host")?;
+    let name = "e2e-kubelet";
+    let files = Authority::of(&host)?.node(name)?;
+    let ca = host.certificates().certificate("ca").display().to_string();
+    let process = Process::new(&host, name).await?.acting_as(&files)?;
+    let mut process = process.with(&["--client-ca-file", &ca]);
+    process.begin().await?;
+    sandbox
+        .in_namespace("kubelet", async |space| {
+            let kubectl = Kubectl::new(host.clone(), &space.namespace);
+            kubectl.run("create secret generic creds --from-literal=a=b").await?;
+            let needs =
+                json!([{"secretRef": {"name": "creds"}}, {"secretRef": {"name": "none", "optional": true}}]);
+            let containers = json!([{"name": "app", "image": "nginx", "envFrom": needs}]);
+            create(&kubectl, &pod("p", &spec(name, json!({"containers": containers})))).await?;
+            kubectl.run("wait pod/p --for=condition=Ready --timeout=60s").await?;
+            let log = kubectl.run("logs p --tail=1").await?;
+            ensure!(log.contains("is running"), "{log}");
+            eventually("it can write Events", SOON, async || {
+                let events = kubectl.run("get events -o jsonpath={.items[*].reason}").await?;
+                ensure!(events.contains("OptionalSecretNotFound"), "{events}");
+                Ok(())
+            })
+            .await?;
+            kubectl.run("delete pod p --timeout=60s").await?;
+            Ok(())
+        })
+        .await
+        .with_context(|| process.log())?;
+    process.finish().await
 }

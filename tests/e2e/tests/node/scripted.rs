@@ -38,7 +38,7 @@ impl Default for Scripted {
 }
 
 /// The status of a pod whose only container runs.
-pub(crate) fn running() -> Value {
+fn running(pod: &Pod) -> Value {
     let now = "2026-01-01T00:00:00Z";
     let conditions = ["Initialized", "ContainersReady", "Ready"]
         .map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": now}));
@@ -46,7 +46,8 @@ pub(crate) fn running() -> Value {
         "phase": "Running", "startTime": now, "podIP": "10.9.8.7",
         "conditions": conditions,
         "containerStatuses": [{"name": "app", "image": "nginx", "imageID": "", "ready": true, "started": true,
-                               "restartCount": 0, "state": {"running": {"startedAt": now}}}],
+                               "restartCount": 0, "state": {"running": {"startedAt": now}},
+                               "resources": pod.spec()["containers"][0]["resources"]}],
     })
 }
 
@@ -163,7 +164,7 @@ impl PodLifecycleHandler for Scripted {
         let earlier = self.has(pod.key()).filter(|held| held.id() != pod.id());
         let said = if earlier.is_some() { "create too early" } else { "create" };
         self.asked("create", Some((pod.key(), said.to_owned()))).await?;
-        self.state().pods.insert(pod.key().clone(), pod.clone().with_status(running()));
+        self.state().pods.insert(pod.key().clone(), pod.clone().with_status(running(pod)));
         self.tell(pod.key());
         Ok(())
     }

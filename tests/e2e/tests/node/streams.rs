@@ -9,8 +9,10 @@ use anyhow::{Context, Result, ensure};
 use federlet_e2e::{Kubectl, SOON};
 use federlet_sandbox::{Cluster, Sandbox, eventually};
 use futures::future::try_join_all;
+use http::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, api::AttachParams};
+use kube::{Api, api::AttachParams, client::Body};
 use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -74,9 +76,13 @@ async fn streams(sandbox: &Sandbox, host: &Cluster, member: &Cluster, websockets
                 let arrived = relay.arrived();
                 ensure!(arrived == expected, "with websockets: {wanted}: {arrived:?}");
             }
-            other_clients(host, &space.namespace).await?;
+            a_library(host, &space.namespace).await.context("a library")?;
+            let expected = [("exec", websockets.to_owned()), ("port-forward", WEBSOCKET.to_owned())];
             let arrived = relay.arrived();
-            ensure!(arrived.iter().all(|(_, how)| how == WEBSOCKET) && arrived.len() == 2, "{arrived:?}");
+            ensure!(arrived == expected.into(), "{arrived:?}");
+            a_web_console(host, &space.namespace).await.context("a web console")?;
+            let arrived = relay.arrived();
+            ensure!(arrived == [("exec", WEBSOCKET.to_owned())].into(), "{arrived:?}");
             who_vanishes_leaves_nothing_open(&here, relay, &embedded).await?;
             embedded.finish().await
         })
@@ -211,8 +217,8 @@ async fn port_forward(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// Web consoles and libraries speak older websocket protocols, which API servers have always passed on.
-async fn other_clients(host: &Cluster, namespace: &str) -> Result<()> {
+/// A library speaks the newest protocol for exec, and an older one for port-forward, which is passed on as it is.
+async fn a_library(host: &Cluster, namespace: &str) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(host.client().await?, namespace);
     let wanted = AttachParams::default().container("app").stderr(false);
     let mut process = pods.exec("mirror", ["echo", "from a library"], &wanted).await?;
@@ -226,6 +232,26 @@ async fn other_clients(host: &Cluster, namespace: &str) -> Result<()> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
     ensure!(answer.contains("Welcome"), "{answer}");
+    Ok(())
+}
+
+/// Web consoles speak an older protocol, which API servers have always passed on.
+async fn a_web_console(host: &Cluster, namespace: &str) -> Result<()> {
+    let query = "container=app&command=echo&command=from+a+browser&stdout=true";
+    let request = Request::get(format!("/api/v1/namespaces/{namespace}/pods/mirror/exec?{query}"))
+        .header("connection", "Upgrade")
+        .header("upgrade", "websocket")
+        .header("sec-websocket-version", "13")
+        .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+        .header("sec-websocket-protocol", "v4.channel.k8s.io");
+    let response = host.client().await?.send(request.body(Body::empty())?).await?;
+    ensure!(response.status() == StatusCode::SWITCHING_PROTOCOLS, "{response:?}");
+    ensure!(response.headers()["sec-websocket-protocol"] == "v4.channel.k8s.io", "{response:?}");
+    let mut said = Vec::new();
+    let mut frames = TokioIo::new(hyper::upgrade::on(response).await?);
+    tokio::time::timeout(SOON, frames.read_to_end(&mut said)).await??;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    ensure!(said.contains("from a browser") && said.contains("Success"), "{said}");
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use federlet_e2e::{Kubectl, SOON};
 use federlet_sandbox::{Sandbox, eventually};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
 
 use super::{
     audit::writes,
@@ -79,13 +80,24 @@ async fn logs(kubectl: &Kubectl) -> Result<()> {
     let dated = lines("--timestamps --tail=1").await?;
     ensure!(dated[0].split(' ').next().is_some_and(|time| time.ends_with('Z')), "{dated:?}");
     ensure!(kubectl.run("logs db-0 --previous").await.is_err());
-    let followed = kubectl.command(&["logs", "-f", "--tail=1", "db-0"])?.stdout(Stdio::piped()).spawn()?;
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    follow(kubectl).await
+}
+
+/// The log ends with the pod, and so does the one who reads it.
+async fn follow(kubectl: &Kubectl) -> Result<()> {
+    let mut following =
+        kubectl.command(&["logs", "-f", "--tail=1", "db-0"])?.stdout(Stdio::piped()).spawn()?;
+    let mut lines = BufReader::new(following.stdout.take().context("no output")?).lines();
+    for _ in 0..3 {
+        let line = tokio::time::timeout(SOON, lines.next_line()).await??.context("it ended")?;
+        ensure!(line.ends_with("is running"), "{line}");
+    }
     kubectl.run("delete pod db-0 --wait=false").await?;
-    // The log ends with the pod, and so does the one who reads it.
-    let said = tokio::time::timeout(Duration::from_secs(20), followed.wait_with_output()).await??;
-    let count = String::from_utf8_lossy(&said.stdout).lines().count();
-    ensure!(count >= 3, "followed {count} lines");
+    let end = async {
+        while lines.next_line().await?.is_some() {}
+        Ok::<_, anyhow::Error>(following.wait().await?)
+    };
+    tokio::time::timeout(SOON, end).await??;
     Ok(())
 }
 
