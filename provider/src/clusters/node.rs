@@ -153,7 +153,7 @@ async fn serve(
 }
 
 /// What the provider does by itself it does only while the node is ours, as everything else.
-async fn background(provider: Arc<ClusterProvider>, fence: Fence, stop: CancellationToken) {
+pub(super) async fn background(provider: Arc<ClusterProvider>, fence: Fence, stop: CancellationToken) {
     let until = async |wanted: bool| {
         while fence.holds() != wanted {
             tokio::time::sleep(LOOK).await;
