@@ -200,7 +200,16 @@ impl Stage {
         target.namespaces = self.map.clone();
         let events = Events::new(host.clone(), &node);
         let namespaces = HostNamespaces::new();
-        let host = HostSide { id, version: Version::v1(35), node, client: host.clone(), own: host, pods, namespaces, events };
+        let host = HostSide {
+            id,
+            version: Version::v1(35),
+            node,
+            client: host.clone(),
+            own: host,
+            pods,
+            namespaces,
+            events,
+        };
         let member = Clients { pods: member.clone(), watch: member.clone(), streams: member };
         let site = Site::new(host, member, MemberSettings::new(name), target);
         let follow = Follow::with(site.clone(), settings);
