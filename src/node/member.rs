@@ -50,6 +50,7 @@ impl Told<'_> {
             version: self.version.to_string().parse()?,
             node: self.node.clone(),
             events: Events::new(pods.clone(), self.node),
+            own: pods.clone(),
             client: pods,
             pods: self.host_pods.clone(),
             namespaces,
