@@ -1,7 +1,14 @@
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
-use crate::{join::JoinArgs, node::NodeArgs, serve::ServeArgs};
+use crate::{
+    get::GetArgs,
+    join::JoinArgs,
+    node::NodeArgs,
+    node_commands::{CordonArgs, DrainArgs},
+    serve::ServeArgs,
+    unjoin::UnjoinArgs,
+};
 
 /// Federates clusters as nodes of one host cluster.
 #[derive(Debug, Parser)]
@@ -30,6 +37,21 @@ enum Command {
     /// Makes an account with few rights in the member, keeps its token in a Secret on the host, and writes a Cluster.
     /// Repeated, it changes what differs.
     Join(Box<JoinArgs>),
+
+    /// Takes a member from the host, and what was made there from the member.
+    Unjoin(UnjoinArgs),
+
+    /// Shows the members of the host.
+    Get(GetArgs),
+
+    /// Lets no new pods onto the node of a member.
+    Cordon(CordonArgs),
+
+    /// Lets them again.
+    Uncordon(CordonArgs),
+
+    /// Evicts the pods from the node of a member, as fast as their budgets allow.
+    Drain(DrainArgs),
 }
 
 /// Reads the command line and does what it says.
@@ -42,5 +64,10 @@ pub(crate) fn run() -> anyhow::Result<()> {
         Command::Node(args) => runtime.block_on(args.run()),
         Command::Serve(args) => runtime.block_on(args.run()),
         Command::Join(args) => runtime.block_on(args.run()),
+        Command::Unjoin(args) => runtime.block_on(args.run()),
+        Command::Get(args) => runtime.block_on(args.run()),
+        Command::Cordon(args) => runtime.block_on(args.run(true)),
+        Command::Uncordon(args) => runtime.block_on(args.run(false)),
+        Command::Drain(args) => runtime.block_on(args.run()),
     }
 }

@@ -1,6 +1,7 @@
 //! `federlet node`: one virtual node.
 
 mod args;
+mod member;
 mod run;
 
 pub(crate) use args::NodeArgs;

@@ -151,16 +151,12 @@ async fn pod_api(client: &Client, told: Option<std::net::SocketAddr>) -> Option<
     if let Some(told) = told {
         return Some(host_api(told.ip(), told.port()));
     }
-    let found = find_host_api(client).await;
-    match found {
+    let why = match find_host_api(client).await {
         Ok(Some(found)) => return Some(found),
-        Ok(None) => {
-            tracing::warn!("pods in members find no API server of the host: say where with --host-api")
-        }
-        Err(error) => {
-            tracing::warn!(%error, "pods in members find no API server of the host: say where with --host-api");
-        }
-    }
+        Ok(None) => "its Service `kubernetes` leads nowhere".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    tracing::warn!(why, "pods in members find no API server of the host: say where with --host-api");
     None
 }
 

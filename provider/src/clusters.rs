@@ -5,6 +5,7 @@
 //! (`conditions`, `status`), and in the end leaves (`depart`). [`Replicas`] says which of several processes does it, and
 //! `approve` lets the kubelet API of a new node be used at once.
 
+mod alone;
 mod approve;
 mod conditions;
 mod connection;
@@ -19,6 +20,7 @@ mod plan;
 mod replicas;
 mod status;
 
+pub use alone::{Alone, AloneError, MemberFile};
 pub use approve::Vouched;
 pub use conditions::{REACHABLE, READY};
 pub use context::{Certificates, HostContext, Ports, Serving};

@@ -38,6 +38,8 @@ pub struct HostSide {
     pub node: NodeName,
     /// A client that acts for the node.
     pub client: Client,
+    /// A client that acts for Federlet itself, for what no node may do: to make volumes for claims.
+    pub own: Client,
     /// The host's pods.
     pub pods: Arc<HostPods>,
     /// The host's namespaces.

@@ -112,8 +112,9 @@ impl JoinArgs {
     async fn write(&self, host: &Client, member: &Member) -> anyhow::Result<Cluster> {
         let mut spec = self.spec();
         spec.id.clone_from(&member.id);
+        let there = member.config.cluster_url.to_string();
         spec.api_endpoint =
-            self.member.cluster_endpoint.clone().unwrap_or_else(|| member.config.cluster_url.to_string());
+            self.member.cluster_endpoint.clone().unwrap_or_else(|| there.trim_end_matches('/').to_owned());
         spec.insecure_skip_tls_verification = member.config.accept_invalid_certs;
         spec.secret_ref =
             Some(LocalSecretReference { namespace: SYSTEM_NAMESPACE.into(), name: secret_name(&member.id) });

@@ -13,7 +13,10 @@ use federlet_node::{
 };
 use tokio_util::task::TaskTracker;
 
-use super::args::{NodeArgs, ProviderKind};
+use super::{
+    args::{NodeArgs, ProviderKind},
+    member::Told,
+};
 use crate::{
     host::{published_address, reach_host},
     process::{Heartbeat, arch, serve_metrics, stop_on_signals},
@@ -49,13 +52,35 @@ impl NodeArgs {
         };
         tracing::info!(%version, node = %nodename, "the host answers");
 
-        let provider = make_provider(provider, provider_config.as_deref())?;
+        let host_pods = HostPods::new(Scope::Node(nodename.clone()), namespace, metrics.clone());
+        let (watching, watch_client) = (host_pods.clone(), client(config.clone(), "watch", metrics.clone())?);
+        let watch_stop = stop.clone();
+        tasks.spawn(async move { watching.run(watch_client, watch_stop).await });
+
+        let address = published_address(kubelet.address, kubelet.node_address, &config)?;
+        let (provider, member): (Arc<dyn Provider>, _) = match provider {
+            ProviderKind::Memory => (memory(provider_config.as_deref())?, None),
+            ProviderKind::Cluster => {
+                let told = Told {
+                    node: &nodename,
+                    version: &version,
+                    address,
+                    config: &config,
+                    host_pods: &host_pods,
+                };
+                let Some(member) = told.connect(provider_config.as_deref(), &metrics, &tasks, &stop).await?
+                else {
+                    return Ok(());
+                };
+                (member.provider.clone(), Some(member))
+            }
+        };
         let template = NodeTemplate {
             name: nodename.clone(),
             os,
             arch: arch().to_owned(),
             taints: register.taints(),
-            address: published_address(kubelet.address, kubelet.node_address, &config)?,
+            address,
             kubelet_port: kubelet.port,
             host: version,
         };
@@ -65,11 +90,6 @@ impl NodeArgs {
             pods: work.pods(),
             identity: enable_node_lease.then_some(identity),
         };
-
-        let host_pods = HostPods::new(Scope::Node(nodename.clone()), namespace, metrics.clone());
-        let (watching, watch_client) = (host_pods.clone(), client(config.clone(), "watch", metrics.clone())?);
-        let watch_stop = stop.clone();
-        tasks.spawn(async move { watching.run(watch_client, watch_stop).await });
 
         let kubelet_client = client(config.clone(), "kubelet-api", metrics.clone())?;
         let addresses = template.address.into_iter().collect();
@@ -91,6 +111,8 @@ impl NodeArgs {
         kubelets.add(nodename, provider.clone(), listen, serving).await?;
 
         let heartbeat = Heartbeat::start()?;
+        let facts = NodeFacts::default();
+        let (fence, keeper) = (facts.fence.clone(), pod_client.clone());
         let node = VirtualNode {
             template,
             provider,
@@ -99,11 +121,17 @@ impl NodeArgs {
             heartbeat_client: heartbeat_client(config, metrics.clone())?,
             heartbeat: heartbeat.handle.clone(),
             host_pods,
-            facts: NodeFacts::default(),
+            facts,
             settings,
             metrics,
         };
-        node.run(stop).await;
+        let beside = async {
+            if let Some(member) = member {
+                member.run(fence, keeper, stop.clone()).await;
+            }
+        };
+        // The node first: it closes its fence before anything else looks at it.
+        tokio::join!(node.run(stop.clone()), beside);
         tasks.close();
         tasks.wait().await;
         tracing::info!("stopped; pods stay as they are");
@@ -112,21 +140,14 @@ impl NodeArgs {
     }
 }
 
-fn make_provider(kind: ProviderKind, config: Option<&Path>) -> anyhow::Result<Arc<dyn Provider>> {
-    match kind {
-        ProviderKind::Cluster => anyhow::bail!("not yet"),
-        ProviderKind::Memory => {
-            let settings = match config {
-                Some(file) => {
-                    let text =
-                        std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-                    serde_json::from_slice(&text)
-                        .with_context(|| format!("{} is not understood", file.display()))?
-                }
-                None => MemorySettings::default(),
-            };
-            let provider = MemoryProvider::new(settings).context("cannot use the provider's state file")?;
-            Ok(Arc::new(provider))
+fn memory(config: Option<&Path>) -> anyhow::Result<Arc<dyn Provider>> {
+    let settings = match config {
+        Some(file) => {
+            let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+            serde_json::from_slice(&text).with_context(|| format!("{} is not understood", file.display()))?
         }
-    }
+        None => MemorySettings::default(),
+    };
+    let provider = MemoryProvider::new(settings).context("cannot use the provider's state file")?;
+    Ok(Arc::new(provider))
 }

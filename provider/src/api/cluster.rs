@@ -38,7 +38,10 @@ use super::FederletSpec;
     printcolumn(name = "ENDPOINT", type_ = "string", json_path = ".spec.apiEndpoint", priority = 1)
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!has(oldSelf.id) || oldSelf.id == '' || (has(self.id) && self.id == oldSelf.id)").message("a Cluster stays the cluster that it is: unjoin it, and join the other one"))]
+#[x_kube(
+    validation = Rule::new("!has(oldSelf.id) || oldSelf.id == '' || (has(self.id) && self.id == oldSelf.id)").message("a Cluster stays the cluster that it is: unjoin it, and join the other one"),
+    validation = Rule::new("(has(self.federlet) && has(self.federlet.namespaces) ? self.federlet.namespaces.mapping + (has(self.federlet.namespaces.value) ? self.federlet.namespaces.value : '') : (has(self.federlet) && has(self.federlet.regionSelector) ? 'Region' : 'Same')) == (has(oldSelf.federlet) && has(oldSelf.federlet.namespaces) ? oldSelf.federlet.namespaces.mapping + (has(oldSelf.federlet.namespaces.value) ? oldSelf.federlet.namespaces.value : '') : (has(oldSelf.federlet) && has(oldSelf.federlet.regionSelector) ? 'Region' : 'Same'))").message("where namespaces are cannot change while pods may be there: unjoin the Cluster, and join it again")
+)]
 pub struct ClusterSpec {
     /// What tells this cluster from every other: the UID of its `kube-system` namespace. Filled in when the member is
     /// first reached; a member with another one is refused.

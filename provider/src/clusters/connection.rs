@@ -32,7 +32,12 @@ pub(super) struct Connection {
 impl Connection {
     /// Whether it leads to this member in this way.
     pub(super) fn fits(&self, member: &str, endpoint: &Endpoint) -> bool {
-        self.member == member && self.access.endpoint() == endpoint
+        self.member == member && self.leads_to(endpoint)
+    }
+
+    /// Whether it goes this way.
+    pub(super) fn leads_to(&self, endpoint: &Endpoint) -> bool {
+        self.access.endpoint() == endpoint
     }
 
     /// The token of the Secret is another one now.

@@ -5,10 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+use crate::{
+    cluster::Reach,
+    settings::{MemberSettings, Offline},
+};
 
 /// On the Node of a member that keeps its pods while it cannot be reached: no new ones.
 pub const UNREACHABLE_TAINT: &str = "federlet.io/member-unreachable";
@@ -25,6 +31,21 @@ pub(super) struct Wanted {
     pub(super) taints: Vec<Taint>,
 }
 
+/// What a member's settings and how it is mean for its Node.
+pub(super) fn wanted(settings: &MemberSettings, reach: &Reach) -> Wanted {
+    let mut wanted = Wanted { labels: settings.labels.clone(), taints: settings.taints.clone() };
+    // Before it was first asked, a member is not known to be away.
+    let is_away = !reach.reachable && reach.since > Timestamp::UNIX_EPOCH;
+    if settings.offline == Offline::Keep && is_away {
+        wanted.taints.push(Taint {
+            key: UNREACHABLE_TAINT.into(),
+            effect: "NoSchedule".into(),
+            ..Taint::default()
+        });
+    }
+    wanted
+}
+
 #[derive(Default, Deserialize, Serialize)]
 struct Noted {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -35,11 +56,6 @@ struct Noted {
 }
 
 impl Wanted {
-    /// The taint of a member that cannot be reached.
-    pub(super) fn unreachable() -> Taint {
-        Taint { key: UNREACHABLE_TAINT.into(), value: None, effect: "NoSchedule".into(), time_added: None }
-    }
-
     /// What to change about the Node, as a merge patch for exactly this version of it. None if it is as it should be.
     pub(super) fn patch(&self, node: &Node) -> Option<Value> {
         let said = node.annotations().get(NOTE);
@@ -107,7 +123,7 @@ mod tests {
         Taint { key: key.into(), value, effect: effect.into(), time_added: None }
     }
 
-    fn wanted(labels: &[(&str, &str)], taints: &[&str]) -> Wanted {
+    fn with(labels: &[(&str, &str)], taints: &[&str]) -> Wanted {
         Wanted {
             labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
             taints: taints.iter().map(|t| taint(t)).collect(),
@@ -158,14 +174,14 @@ mod tests {
         let mut live = node(&[("own", "x"), ("env", "old")], &["virtual:NoSchedule", "person:NoExecute"]);
         let steps = [
             (
-                wanted(&[("env", "prod"), ("gpu", "yes")], &["gpu=a:NoSchedule"]),
+                with(&[("env", "prod"), ("gpu", "yes")], &["gpu=a:NoSchedule"]),
                 ("env=prod gpu=yes own=x", "virtual:NoSchedule person:NoExecute gpu=a:NoSchedule"),
             ),
             (
-                wanted(&[("env", "prod")], &["gpu=b:NoSchedule", "more:NoExecute"]),
+                with(&[("env", "prod")], &["gpu=b:NoSchedule", "more:NoExecute"]),
                 ("env=prod own=x", "virtual:NoSchedule person:NoExecute gpu=b:NoSchedule more:NoExecute"),
             ),
-            (wanted(&[], &[]), ("own=x", "virtual:NoSchedule person:NoExecute")),
+            (with(&[], &[]), ("own=x", "virtual:NoSchedule person:NoExecute")),
         ];
         for (wanted, (labels, taints)) in steps {
             let patch = wanted.patch(&live).unwrap();
@@ -179,7 +195,7 @@ mod tests {
 
     #[test]
     fn somebody_who_takes_ours_away_sees_it_again_and_a_taint_keeps_its_time() {
-        let wanted = wanted(&[("env", "prod")], &["gpu:NoSchedule"]);
+        let wanted = with(&[("env", "prod")], &["gpu:NoSchedule"]);
         let mut live = apply(&node(&[], &[]), &wanted.patch(&node(&[], &[])).unwrap());
         let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH);
         live.spec.as_mut().unwrap().taints.as_mut().unwrap()[0].time_added = Some(time);
@@ -191,10 +207,33 @@ mod tests {
     }
 
     #[test]
+    fn only_a_member_that_keeps_its_pods_is_tainted_while_it_is_away() {
+        let settings = |offline| MemberSettings {
+            offline,
+            ..MemberSettings::new(crate::names::MemberName::new("m").unwrap())
+        };
+        let reach =
+            |reachable, since: &str| Reach { reachable, since: since.parse().unwrap(), ..Reach::default() };
+        let (now, never) = ("2026-01-01T00:00:00Z", "1970-01-01T00:00:00Z");
+        for (offline, reach, tainted) in [
+            (Offline::Keep, reach(false, now), true),
+            (Offline::Keep, reach(true, now), false),
+            (Offline::Keep, reach(false, never), false),
+            (Offline::Evict, reach(false, now), false),
+        ] {
+            assert_eq!(
+                !wanted(&settings(offline), &reach).taints.is_empty(),
+                tainted,
+                "{offline:?} {reach:?}"
+            );
+        }
+    }
+
+    #[test]
     fn a_note_that_somebody_broke_is_written_anew() {
         let mut live = node(&[("env", "prod")], &["person:NoSchedule"]);
         live.metadata.annotations = Some([(NOTE.to_owned(), "{".to_owned())].into());
-        let live = apply(&live, &wanted(&[("env", "prod")], &[]).patch(&live).unwrap());
+        let live = apply(&live, &with(&[("env", "prod")], &[]).patch(&live).unwrap());
         assert_eq!(state(&live).1, ["person:NoSchedule"]);
     }
 }

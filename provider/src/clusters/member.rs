@@ -16,7 +16,7 @@ use super::{
     conditions::Say,
     connection::Connections,
     context::HostContext,
-    keeper::Wanted,
+    keeper::wanted,
     node::RunningNode,
     plan::{Input, Intent, Plan},
     status::{Told, differ_in_more_than_room, enablements},
@@ -31,7 +31,7 @@ use crate::{
         token::{FreshToken, rotation},
     },
     member::{Access, Trouble, TroubleReason},
-    settings::{MemberSettings, Offline},
+    settings::MemberSettings,
     version::Version,
 };
 
@@ -306,11 +306,7 @@ impl Member {
         if !node.fence.holds() {
             return None;
         }
-        let mut wanted = Wanted { labels: settings.labels.clone(), taints: settings.taints.clone() };
-        let reach = &node.report.borrow().reach.clone();
-        if settings.offline == Offline::Keep && !reach.reachable && reach.since > Timestamp::UNIX_EPOCH {
-            wanted.taints.push(Wanted::unreachable());
-        }
+        let wanted = wanted(settings, &node.report.borrow().reach);
         let patch = wanted.patch(live)?;
         let nodes: Api<Node> = Api::all(self.host.client.clone());
         match nodes.patch(&live.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {

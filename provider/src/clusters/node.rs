@@ -66,6 +66,7 @@ impl RunningNode {
             version: host.version,
             node: name.clone(),
             client: pod_client.clone(),
+            own: host.client.clone(),
             pods: host.pods.clone(),
             namespaces: host.namespaces.clone(),
             objects: host.objects.clone(),
@@ -153,7 +154,7 @@ async fn serve(
 }
 
 /// What the provider does by itself it does only while the node is ours, as everything else.
-async fn background(provider: Arc<ClusterProvider>, fence: Fence, stop: CancellationToken) {
+pub(super) async fn background(provider: Arc<ClusterProvider>, fence: Fence, stop: CancellationToken) {
     let until = async |wanted: bool| {
         while fence.holds() != wanted {
             tokio::time::sleep(LOOK).await;

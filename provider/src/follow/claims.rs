@@ -217,7 +217,7 @@ impl Follow {
 
     /// A kubelet may not see claims before their pods are bound to it, nor after, and makes no volumes.
     fn host_client(&self) -> Client {
-        self.site.host.objects.client()
+        self.site.host.own.clone()
     }
 
     fn volumes(&self) -> Api<DynamicObject> {

@@ -65,11 +65,6 @@ impl HostObjects {
         })
     }
 
-    /// A client that acts for this process.
-    pub(super) fn client(&self) -> Client {
-        self.client.clone()
-    }
-
     /// Changes from now on.
     pub(super) fn changes(&self) -> broadcast::Receiver<HostChange> {
         self.changes.subscribe()

@@ -1,7 +1,10 @@
+use std::collections::BTreeMap;
+
 use k8s_openapi::{
     api::rbac::v1::{ClusterRole, PolicyRule},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
+use serde_json::{Value, json};
 
 use super::Right;
 use crate::{join::SYSTEM_NAMESPACE, names::MemberName};
@@ -14,11 +17,11 @@ pub const HOST_RIGHTS: &[Right] = &[
     Right::new(
         "cluster.karmada.io",
         &["clusters"],
-        &["get", "list", "watch", "patch"],
+        &["list", "watch", "patch"],
         "which members there are; their id, and a finalizer",
     ),
     Right::new("cluster.karmada.io", &["clusters/status"], &["patch"], "how they are"),
-    Right::new("", &["secrets"], &["get", "list", "watch", "patch", "delete"], "credentials of members")
+    Right::new("", &["secrets"], &["list", "watch", "patch", "delete"], "credentials of members")
         .within(SYSTEM_NAMESPACE),
     Right::new(
         "coordination.k8s.io",
@@ -69,7 +72,7 @@ pub const HOST_RIGHTS: &[Right] = &[
     Right::new("storage.k8s.io", &["storageclasses"], &["get"], "whether a claim is for us"),
     Right::new("discovery.k8s.io", &["endpointslices"], &["list"], "where pods find the host's API server")
         .within("default"),
-    Right::new("", &["configmaps"], &["get", "watch", "list"], "the authority of client certificates")
+    Right::new("", &["configmaps"], &["get"], "the authority of client certificates")
         .named(&["extension-apiserver-authentication"])
         .within("kube-system"),
     Right::new("authentication.k8s.io", &["tokenreviews"], &["create"], "who calls the kubelet API"),
@@ -84,12 +87,15 @@ pub const HOST_RIGHTS: &[Right] = &[
     Right::new(
         "certificates.k8s.io",
         &["certificatesigningrequests/approval"],
-        &["update"],
+        &["patch"],
         "approve exactly those",
     ),
     Right::new("certificates.k8s.io", &["signers"], &["approve"], "likewise")
         .named(&["kubernetes.io/kubelet-serving"]),
 ];
+
+/// The service account of `federlet serve`.
+const ACCOUNT: &str = "federlet";
 
 /// Whoever serves nodes is bound to a role that collects all roles with this label.
 pub const NODE_ROLE_LABEL: &str = "federlet.io/node-role";
@@ -118,4 +124,47 @@ pub fn node_role(node: &MemberName, owner: OwnerReference) -> ClusterRole {
         }]),
         aggregation_rule: None,
     }
+}
+
+/// The roles of `federlet serve` on the host, bound to the service account `federlet` in our own namespace.
+pub fn host_manifests() -> Vec<Value> {
+    let rules = |namespace: Option<&str>| -> Vec<PolicyRule> {
+        HOST_RIGHTS.iter().filter(|right| right.namespace == namespace).map(Right::rule).collect()
+    };
+    let subjects = json!([{ "kind": "ServiceAccount", "name": ACCOUNT, "namespace": SYSTEM_NAMESPACE }]);
+    let rbac = "rbac.authorization.k8s.io";
+    let version = format!("{rbac}/v1");
+    let cluster = |name: &str, body: Value| {
+        let mut role = json!({ "apiVersion": version, "kind": "ClusterRole", "metadata": { "name": name } });
+        if let (Some(role), Value::Object(body)) = (role.as_object_mut(), body) {
+            role.extend(body);
+        }
+        let binding = json!({
+            "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": { "name": name },
+            "roleRef": { "apiGroup": rbac, "kind": "ClusterRole", "name": name }, "subjects": subjects,
+        });
+        [role, binding]
+    };
+    let nodes = json!({
+        "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { NODE_ROLE_LABEL: "true" } }] }, "rules": [],
+    });
+    let mut all = vec![json!({
+        "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": { "name": ACCOUNT, "namespace": SYSTEM_NAMESPACE },
+    })];
+    all.extend(cluster("federlet", json!({ "rules": rules(None) })));
+    all.extend(cluster("federlet:nodes", nodes));
+    let by_namespace: BTreeMap<&str, ()> =
+        HOST_RIGHTS.iter().filter_map(|right| Some((right.namespace?, ()))).collect();
+    for namespace in by_namespace.into_keys() {
+        let metadata = json!({ "name": "federlet", "namespace": namespace });
+        all.push(json!({
+            "apiVersion": version, "kind": "Role", "metadata": metadata, "rules": rules(Some(namespace)),
+        }));
+        all.push(json!({
+            "apiVersion": version, "kind": "RoleBinding", "metadata": metadata, "subjects": subjects,
+            "roleRef": { "apiGroup": rbac, "kind": "Role", "name": "federlet" },
+        }));
+    }
+    all
 }

@@ -182,7 +182,8 @@ impl Stage {
         let config = admin(self.host_cluster.admin_kubeconfig()).await?;
         let mut process = config.clone();
         process.headers.push(("impersonate-user".parse()?, self.node.parse()?));
-        let objects = HostObjects::new(client(process, "objects", metrics.clone())?);
+        let own = client(process, "own", metrics.clone())?;
+        let objects = HostObjects::new(own.clone());
         let mut config = config;
         for (name, value) in [
             ("impersonate-user", format!("system:node:{}", self.node)),
@@ -208,8 +209,8 @@ impl Stage {
         target.namespaces = self.map.clone();
         let events = Events::new(host.clone(), &node);
         let namespaces = HostNamespaces::new();
-        let host =
-            HostSide { id, version: Version::v1(35), node, client: host, pods, namespaces, objects, events };
+        let version = Version::v1(35);
+        let host = HostSide { id, version, node, client: host, own, pods, namespaces, objects, events };
         let member = Clients { pods: member.clone(), watch: member.clone(), streams: member };
         let site = Site::new(host, member, MemberSettings::new(name), target);
         let follow = Follow::with(site.clone(), settings);
