@@ -13,8 +13,10 @@ mod events;
 mod hear;
 mod host_objects;
 mod inventory;
+mod lanes;
 mod ledger;
 mod member;
+mod object_watch;
 mod place;
 mod services;
 mod shelf;
@@ -35,7 +37,6 @@ use kube::runtime::events::{Recorder, Reporter};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use self::host_objects::HostObjects;
 use self::{
     desk::Desk,
     inventory::Inventory,
@@ -44,6 +45,7 @@ use self::{
     place::{Need, Origin, Place, Resource, TokenOrigin},
     sources::Sources,
 };
+pub use self::{host_objects::HostObjects, lanes::Lanes};
 use crate::{references::references, site::Site, target::Target, watch::MemberWatch};
 
 /// The resources whose copies are kept an eye on.
@@ -111,7 +113,7 @@ impl Follow {
     /// The same, kept in another way.
     pub fn with(site: Arc<Site>, settings: FollowSettings) -> Arc<Self> {
         let desk = Arc::new(Desk::new(settings.linger));
-        let sources = Sources::new(site.host.client.clone(), desk.clone());
+        let sources = Sources::new(site.host.client.clone(), site.host.lanes.clone(), desk.clone());
         let inventory = Arc::new(Inventory::new(desk.clone()));
         let member = Member::new(site.member.pods.clone());
         let reporter = Reporter { controller: "federlet".into(), instance: Some(site.host.node.to_string()) };

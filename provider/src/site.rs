@@ -19,7 +19,7 @@ pub use self::{
     spaces::{Space, Spaces},
 };
 use crate::{
-    follow::HostObjects,
+    follow::{HostObjects, Lanes},
     names::{HostId, HostPodKey, MemberPodKey},
     settings::MemberSettings,
     target::Target,
@@ -38,6 +38,8 @@ pub struct HostSide {
     pub node: NodeName,
     /// A client that acts for the node.
     pub client: Client,
+    /// Connections for many watches, which act for the node as well.
+    pub lanes: Arc<Lanes>,
     /// A client that acts for Federlet itself, for what no node may do: to make volumes for claims.
     pub own: Client,
     /// The host's pods.

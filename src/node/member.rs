@@ -10,7 +10,7 @@ use federlet_node::{
 };
 use federlet_provider::{
     clusters::{Alone, MemberFile},
-    follow::HostObjects,
+    follow::{HostObjects, Lanes},
     site::{HostNamespaces, HostSide, find_host_api},
 };
 use kube::Config;
@@ -53,6 +53,7 @@ impl Told<'_> {
             version: self.version.to_string().parse()?,
             node: self.node.clone(),
             events: Events::new(pods.clone(), self.node),
+            lanes: Lanes::new(self.config.clone()),
             own: pods.clone(),
             client: pods,
             pods: self.host_pods.clone(),

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     cluster::{ClusterProvider, MemberReport},
+    follow::Lanes,
     settings::MemberSettings,
     site::{HostSide, Site},
     version::Version,
@@ -66,6 +67,7 @@ impl RunningNode {
             version: host.version,
             node: name.clone(),
             client: pod_client.clone(),
+            lanes: Lanes::new(config.clone()),
             own: host.client.clone(),
             pods: host.pods.clone(),
             namespaces: host.namespaces.clone(),

@@ -2,12 +2,8 @@
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
-use federlet_node::{contract::ProviderError, decide::Backoff};
-use futures::{StreamExt, TryStreamExt};
-use kube::{
-    Api, Client,
-    api::{DynamicObject, WatchEvent, WatchParams},
-};
+use federlet_node::contract::ProviderError;
+use kube::{Api, Client, api::DynamicObject};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -15,12 +11,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     desk::Desk,
+    lanes::Lanes,
+    object_watch::ObjectWatch,
     place::{Place, Resource},
 };
 use crate::errors::brief;
-
-/// How long one watch request lives, in seconds.
-const WATCH_SECONDS: u32 = 290;
 
 /// How long a watch may take to begin before the object is read without one.
 const BEGIN: Duration = Duration::from_secs(5);
@@ -69,13 +64,14 @@ pub(super) fn from_host(error: &kube::Error, what: &impl fmt::Display) -> Provid
 /// One watch for each object that pods refer to, shared by all of them.
 pub(super) struct Sources {
     client: Client,
+    lanes: Arc<Lanes>,
     desk: Arc<Desk>,
     watches: Mutex<HashMap<Place, AbortOnDropHandle<()>>>,
 }
 
 impl Sources {
-    pub(super) fn new(client: Client, desk: Arc<Desk>) -> Self {
-        Self { client, desk, watches: Mutex::default() }
+    pub(super) fn new(client: Client, lanes: Arc<Lanes>, desk: Arc<Desk>) -> Self {
+        Self { client, lanes, desk, watches: Mutex::default() }
     }
 
     /// The object as it is now.
@@ -99,9 +95,15 @@ impl Sources {
                 return;
             }
             let (sender, begun) = oneshot::channel();
-            let api = self.api(resource, namespace);
-            let task = watch(api, name.to_owned(), place.clone(), self.desk.clone(), sender);
-            watches.insert(place.clone(), AbortOnDropHandle::new(tokio::spawn(task)));
+            let watch = ObjectWatch {
+                lanes: self.lanes.clone(),
+                desk: self.desk.clone(),
+                place: place.clone(),
+                resource,
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            };
+            watches.insert(place.clone(), AbortOnDropHandle::new(tokio::spawn(watch.run(sender))));
             begun
         };
         // Without a watch the object is read all the same, and again when the watch begins.
@@ -121,69 +123,6 @@ impl Sources {
 impl fmt::Debug for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sources").field("watches", &self.watches.lock().len()).finish_non_exhaustive()
-    }
-}
-
-/// Tells of every change of one object, for ever. Only metadata passes; the content is read when it is needed.
-async fn watch(
-    api: Api<DynamicObject>,
-    name: String,
-    place: Place,
-    desk: Arc<Desk>,
-    begun: oneshot::Sender<()>,
-) {
-    let params = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(WATCH_SECONDS);
-    let mut begun = Some(begun);
-    // Where to go on after an interruption. Without it something may have been missed.
-    let mut version: Option<String> = None;
-    let mut failures = 0;
-    loop {
-        let from = version.clone().unwrap_or_else(|| "0".to_owned());
-        match ask(|| api.watch_metadata(&params, &from)).await {
-            Ok(events) => {
-                match begun.take() {
-                    Some(begun) => {
-                        let _ = begun.send(());
-                    }
-                    None if version.is_none() => desk.doubt(&place),
-                    None => {}
-                }
-                let mut events = events.boxed();
-                let ended = loop {
-                    match events.try_next().await {
-                        Ok(Some(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
-                            version.clone_from(&object.metadata.resource_version);
-                            desk.host_changed(&place, version.as_deref());
-                        }
-                        Ok(Some(WatchEvent::Deleted(object))) => {
-                            version = object.metadata.resource_version;
-                            desk.host_changed(&place, None);
-                        }
-                        Ok(Some(WatchEvent::Bookmark(mark))) => {
-                            version = Some(mark.metadata.resource_version);
-                        }
-                        Ok(Some(WatchEvent::Error(status))) => {
-                            // Too long ago, or something that a fresh start may cure.
-                            version = None;
-                            break Some(status.message.clone());
-                        }
-                        Ok(None) => break None,
-                        Err(error) => break Some(brief(&error)),
-                    }
-                    failures = 0;
-                };
-                let Some(error) = ended else { continue };
-                tracing::debug!(%place, error, "watching the host's object was interrupted");
-            }
-            Err(error) => {
-                if matches!(&error, kube::Error::Api(status) if status.code == 410) {
-                    version = None;
-                }
-                tracing::debug!(%place, error = brief(&error), "cannot watch the host's object");
-            }
-        }
-        failures += 1;
-        tokio::time::sleep(Backoff::spread(Backoff::default().pause(failures, None))).await;
     }
 }
 

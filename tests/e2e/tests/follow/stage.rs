@@ -10,7 +10,7 @@ use federlet_node::{
     pods::{Events, HostPods, Scope},
 };
 use federlet_provider::{
-    follow::{Follow, FollowSettings, HostObjects},
+    follow::{Follow, FollowSettings, HostObjects, Lanes},
     names::{HostId, MemberName, NamespaceMap},
     rights::{HOST_RIGHTS, Right},
     settings::MemberSettings,
@@ -191,6 +191,7 @@ impl Stage {
         ] {
             config.headers.push((name.parse()?, value.parse()?));
         }
+        let lanes = Lanes::new(config.clone());
         let host = client(config, "follow", metrics.clone())?;
         let member = client(admin(self.member_cluster.admin_kubeconfig()).await?, "follow", metrics.clone())?;
         let node = NodeName::new(&self.node)?;
@@ -210,7 +211,8 @@ impl Stage {
         let events = Events::new(host.clone(), &node);
         let namespaces = HostNamespaces::new();
         let version = Version::v1(35);
-        let host = HostSide { id, version, node, client: host, own, pods, namespaces, objects, events };
+        let host =
+            HostSide { id, version, node, client: host, lanes, own, pods, namespaces, objects, events };
         let member = Clients { pods: member.clone(), watch: member.clone(), streams: member };
         let site = Site::new(host, member, MemberSettings::new(name), target);
         let follow = Follow::with(site.clone(), settings);
