@@ -19,6 +19,7 @@ pub use self::{
     spaces::{Space, Spaces},
 };
 use crate::{
+    follow::HostObjects,
     names::{HostId, HostPodKey, MemberPodKey},
     settings::MemberSettings,
     target::Target,
@@ -43,6 +44,8 @@ pub struct HostSide {
     pub pods: Arc<HostPods>,
     /// The host's namespaces.
     pub namespaces: Arc<HostNamespaces>,
+    /// Its Services, claims and volumes.
+    pub objects: Arc<HostObjects>,
     /// Where to tell people about their pods.
     pub events: Events,
 }

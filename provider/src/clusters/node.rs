@@ -69,6 +69,7 @@ impl RunningNode {
             own: host.client.clone(),
             pods: host.pods.clone(),
             namespaces: host.namespaces.clone(),
+            objects: host.objects.clone(),
             events: Events::new(pod_client.clone(), &name),
         };
         let addresses = host.serving.address.into_iter().collect();
