@@ -1,7 +1,14 @@
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
-use crate::node::NodeArgs;
+use crate::{
+    get::GetArgs,
+    join::JoinArgs,
+    node::NodeArgs,
+    node_commands::{CordonArgs, DrainArgs},
+    serve::ServeArgs,
+    unjoin::UnjoinArgs,
+};
 
 /// Federates clusters as nodes of one host cluster.
 #[derive(Debug, Parser)]
@@ -18,6 +25,33 @@ enum Command {
     /// The node appears in `kubectl get nodes`; pods that the host's scheduler binds to it run at its provider. Each
     /// flag can also be given by the environment.
     Node(Box<NodeArgs>),
+
+    /// Serves every member that joined, as a node of the host.
+    ///
+    /// Clusters come and go while it runs. Several of these share the nodes; when one ends, the others take over its
+    /// share. Each flag can also be given by the environment.
+    Serve(Box<ServeArgs>),
+
+    /// Joins a cluster, or a region of one, as a node of the host.
+    ///
+    /// Makes an account with few rights in the member, keeps its token in a Secret on the host, and writes a Cluster.
+    /// Repeated, it changes what differs.
+    Join(Box<JoinArgs>),
+
+    /// Takes a member from the host, and what was made there from the member.
+    Unjoin(UnjoinArgs),
+
+    /// Shows the members of the host.
+    Get(GetArgs),
+
+    /// Lets no new pods onto the node of a member.
+    Cordon(CordonArgs),
+
+    /// Lets them again.
+    Uncordon(CordonArgs),
+
+    /// Evicts the pods from the node of a member, as fast as their budgets allow.
+    Drain(DrainArgs),
 }
 
 /// Reads the command line and does what it says.
@@ -28,5 +62,12 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     match command {
         Command::Node(args) => runtime.block_on(args.run()),
+        Command::Serve(args) => runtime.block_on(args.run()),
+        Command::Join(args) => runtime.block_on(args.run()),
+        Command::Unjoin(args) => runtime.block_on(args.run()),
+        Command::Get(args) => runtime.block_on(args.run()),
+        Command::Cordon(args) => runtime.block_on(args.run(true)),
+        Command::Uncordon(args) => runtime.block_on(args.run(false)),
+        Command::Drain(args) => runtime.block_on(args.run()),
     }
 }

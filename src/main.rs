@@ -1,8 +1,18 @@
 //! The `federlet` binary: commands and wiring, nothing else.
 
 mod cli;
+mod get;
+mod host;
+mod join;
+mod kubelet;
 mod node;
+mod node_commands;
+mod process;
+mod progress;
+mod serve;
 mod telemetry;
+mod unjoin;
+mod work;
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! `federlet node`: one virtual node.
 
 mod args;
-mod kubelet;
+mod member;
 mod run;
 
 pub(crate) use args::NodeArgs;

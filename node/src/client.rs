@@ -40,6 +40,8 @@ pub fn heartbeat_client(mut config: Config, metrics: Arc<Metrics>) -> Result<Cli
     config.connect_timeout = Some(HEARTBEAT_TIMEOUT);
     config.read_timeout = Some(HEARTBEAT_TIMEOUT);
     config.write_timeout = Some(HEARTBEAT_TIMEOUT);
+    // Or the time between two beats counts as time without an answer.
+    config.reset_reader_on_write = true;
     client(config, "heartbeat", metrics)
 }
 

@@ -4,7 +4,6 @@
 #![allow(clippy::duplicated_attributes, reason = "each printer column has a type")]
 
 mod binding;
-mod cluster;
 pub mod crds;
 mod failover;
 mod overrides;
@@ -19,13 +18,13 @@ pub use binding::{
     ResourceBinding, ResourceBindingSpec, ResourceBindingStatus, ResourceHealth, SchedulePriorityValue,
     TargetCluster,
 };
-pub use cluster::{
-    AllocatableModeling, ApiEnablement, ApiResourceEnablement, Cluster, ClusterSpec, ClusterStatus,
-    LocalSecretReference, NodeSummary, ResourceModel, ResourceModelRange, ResourceSummary, SyncMode,
-};
 pub use failover::{
     ApplicationFailover, ClusterFailover, DecisionConditions, Failover, PurgeMode, StatePreservation,
     StatePreservationRule, SuspendClusters, Suspension,
+};
+pub use federlet_provider::api::{
+    AllocatableModeling, ApiEnablement, ApiResourceEnablement, Cluster, ClusterSpec, ClusterStatus,
+    LocalSecretReference, NodeSummary, ResourceModel, ResourceModelRange, ResourceSummary, SyncMode,
 };
 pub use overrides::{
     ClusterOverridePolicy, ClusterOverrideSpec, CommandArgsOverrider, FieldOverrider, FieldPatch,

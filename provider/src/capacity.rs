@@ -20,7 +20,7 @@ pub use self::{
     node::MemberNode,
     requests::{PodLoad, requests},
     resources::Resources,
-    room::{ROOM_PREFIX, fit_expressions, room_label, room_labels},
+    room::{ROOM_PREFIX, coarse, fit_expressions, room_label, room_labels},
     settled::Settled,
     summary::{NodeSummary, agreed_label, declared_features},
     taints::{Taint, Taints},

@@ -27,8 +27,9 @@ const HOSTS_ANNOTATIONS: [&str; 4] = [
     "kubectl.kubernetes.io/last-applied",
 ];
 
-/// Fields of a claim that name volumes and snapshots of the host.
-const HOSTS_CLAIM_FIELDS: [&str; 4] = ["volumeName", "selector", "dataSource", "dataSourceRef"];
+/// Fields of a claim that name volumes, snapshots and classes of the host.
+const HOSTS_CLAIM_FIELDS: [&str; 5] =
+    ["volumeName", "selector", "dataSource", "dataSourceRef", "volumeAttributesClassName"];
 
 /// Where storage classes of the host are in the member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,6 +39,11 @@ impl StorageClasses {
     /// Pairs of a class on the host and one in the member. A class that is not listed keeps its name.
     pub fn new(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
         Self(pairs.into_iter().collect())
+    }
+
+    /// Whether somebody said where this class is.
+    pub fn lists(&self, class: &str) -> bool {
+        self.0.contains_key(class)
     }
 
     fn map<'a>(&'a self, class: &'a str) -> &'a str {
@@ -103,7 +109,7 @@ pub fn copy(
     }
     copy.insert("apiVersion".into(), "v1".into());
     copy.insert("kind".into(), kind.into());
-    copy.insert("metadata".into(), metadata(object, reference, namespace, target, anchor)?);
+    copy.insert("metadata".into(), metadata(object, &reference.member, namespace, target, anchor)?);
     Ok(Value::Object(copy))
 }
 
@@ -122,9 +128,10 @@ fn claim(spec: &mut Object, reference: &Reference, classes: &StorageClasses) -> 
     Ok(())
 }
 
-fn metadata(
+/// What a copy of an object is called, whose it is and who owns it.
+pub(crate) fn metadata(
     object: &Value,
-    reference: &Reference,
+    name: &str,
     namespace: &MemberNamespace,
     target: &Target,
     anchor: &Anchor,
@@ -144,7 +151,7 @@ fn metadata(
     annotations.insert(marks::HOST_NAMESPACE.to_owned(), text(host, "namespace").unwrap_or_default().into());
     Ok(json!({
         "namespace": namespace.as_str(),
-        "name": reference.member,
+        "name": name,
         "labels": labels,
         "annotations": annotations,
         "ownerReferences": [anchor.owner_reference()],
@@ -187,17 +194,25 @@ pub fn plan_copy(desired: &Value, current: Option<&Value>, target: &Target) -> C
         return CopyPlan::Nothing;
     }
     let mut replacement = desired.clone();
-    for field in ["uid", "resourceVersion"] {
-        replacement["metadata"][field] = metadata(current, field);
+    keep_theirs(&mut replacement, current);
+    CopyPlan::Replace(replacement)
+}
+
+/// Keeps what the member and others in it have added to the metadata of a copy.
+pub(crate) fn keep_theirs(replacement: &mut Value, current: &Value) {
+    let there = |field: &str| current.pointer(&format!("/metadata/{field}")).filter(|value| !value.is_null());
+    for field in ["uid", "resourceVersion", "finalizers"] {
+        if let Some(value) = there(field) {
+            replacement["metadata"][field] = value.clone();
+        }
     }
     for field in ["labels", "annotations"] {
-        for (key, value) in members(Some(&metadata(current, field))) {
-            if desired.pointer(&format!("/metadata/{field}")).is_none_or(|ours| ours.get(key).is_none()) {
+        for (key, value) in members(there(field)) {
+            if replacement.pointer(&format!("/metadata/{field}")).is_none_or(|ours| ours.get(key).is_none()) {
                 replacement["metadata"][field][key] = value.clone();
             }
         }
     }
-    CopyPlan::Replace(replacement)
 }
 
 #[cfg(test)]

@@ -31,6 +31,14 @@ pub const APPLIED: &str = "federlet.io/applied";
 /// Annotation on host pods: constraints below the cluster, taken off at admission and put back in the member.
 pub const CONSTRAINTS: &str = "federlet.io/constraints";
 
+/// Annotation on a DaemonSet's pod template: run its pods in the member, though they are meant for machines.
+pub const RUN_DAEMONSET: &str = "federlet.io/run-daemonset";
+
+/// Annotation on host Services: `"false"` keeps one on the host.
+pub const FOLLOW: &str = "federlet.io/follow";
+/// Annotation on host Services: `LoadBalancer` asks for a load balancer in the member, too.
+pub const SERVICE_TYPE: &str = "federlet.io/service-type";
+
 /// Whether this member object was made by this host for this virtual node.
 pub fn is_ours(object: &Value, host: &HostId, node: &MemberName) -> bool {
     label(object, HOST) == Some(host.as_str()) && label(object, NODE) == Some(node.as_str())

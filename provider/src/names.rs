@@ -12,7 +12,7 @@ mod text;
 pub use ids::{HostId, HostUid, MemberName};
 pub use keys::{HostPodKey, MemberPodKey};
 pub use namespace::{Claim, MappingError, MemberNamespace, NamespaceMap};
-pub use objects::{TOKEN_KEY, anchor, ephemeral_claim, root_ca, token_secret};
+pub use objects::{TOKEN_KEY, account, anchor, ephemeral_claim, root_ca, token_secret};
 pub(crate) use text::is_label_value;
 pub use text::{NameError, shortened};
 

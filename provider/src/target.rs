@@ -91,7 +91,7 @@ pub enum ApiAccess {
 }
 
 /// Cluster-scoped things of the member that pods name.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offers {
     /// Names of its priority classes.
     pub priority_classes: BTreeSet<String>,

@@ -73,6 +73,8 @@ struct Known {
     metadata: Option<u64>,
     written: Option<Instant>,
     leaving: bool,
+    /// We act as the node itself, and some labels are not ours to set.
+    modest: bool,
 }
 
 impl NodeController {
@@ -315,16 +317,20 @@ impl NodeController {
     }
 
     /// Where we act as the node itself, NodeRestriction leaves some labels to others. Then we say the rest.
-    async fn apply_metadata(&self, metadata: &Value) -> Result<(), NodeError> {
-        let Err(error) = self.apply(metadata, false).await else { return Ok(()) };
-        let forbidden = matches!(&error, kube::Error::Api(status) if status.is_forbidden());
+    async fn apply_metadata(&mut self, metadata: &Value) -> Result<(), NodeError> {
         let mut modest = metadata.clone();
         let left_out = leave_out_labels_of_others(&mut modest);
-        if !forbidden || left_out.is_empty() {
-            return Err(NodeError::Metadata(Box::new(error)));
+        if !self.known.modest {
+            let Err(error) = self.apply(metadata, false).await else { return Ok(()) };
+            let forbidden = matches!(&error, kube::Error::Api(status) if status.is_forbidden());
+            if !forbidden || left_out.is_empty() {
+                return Err(NodeError::Metadata(Box::new(error)));
+            }
         }
         self.apply(&modest, false).await.map_err(|e| NodeError::Metadata(Box::new(e)))?;
-        tracing::warn!(node = %self.template.name, ?left_out, "this identity may not set these labels on its node");
+        if !std::mem::replace(&mut self.known.modest, true) {
+            tracing::info!(node = %self.template.name, ?left_out, "the node may not set these labels on itself");
+        }
         Ok(())
     }
 

@@ -39,11 +39,13 @@ impl Events {
         Self { sender }
     }
 
-    pub(crate) fn warn(&self, pod: &Pod, action: &str, reason: &str, note: &str) {
+    /// Something is wrong with a pod.
+    pub fn warn(&self, pod: &Pod, action: &str, reason: &str, note: &str) {
         self.tell(EventType::Warning, pod, action, reason, note);
     }
 
-    pub(crate) fn tell(&self, type_: EventType, pod: &Pod, action: &str, reason: &str, note: &str) {
+    /// Something that the pod's user should know.
+    pub fn tell(&self, type_: EventType, pod: &Pod, action: &str, reason: &str, note: &str) {
         let about = ObjectReference {
             api_version: Some("v1".into()),
             kind: Some("Pod".into()),

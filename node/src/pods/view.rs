@@ -72,10 +72,21 @@ impl HostPods {
         }
     }
 
+    /// The pods of a node, if it joined.
+    pub fn node(&self, node: &NodeName) -> Option<Arc<NodePods>> {
+        self.nodes.read().get(node).cloned()
+    }
+
     /// The pod of this name, and its node.
     pub fn find(&self, key: &PodKey) -> Option<(NodeName, Pod)> {
         let nodes = self.nodes.read();
         nodes.iter().find_map(|(name, pods)| Some((name.clone(), pods.get(key)?)))
+    }
+
+    /// The pod of this name on a node.
+    pub fn get(&self, node: &NodeName, key: &PodKey) -> Option<Pod> {
+        let pods = self.nodes.read().get(node).cloned();
+        pods.and_then(|pods| pods.get(key))
     }
 
     /// Every pod of a node.

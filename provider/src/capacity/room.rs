@@ -57,3 +57,11 @@ pub fn fit_expressions(pod: &Value) -> Vec<Value> {
         .map(expression)
         .collect()
 }
+
+/// An amount rounded down to six significant bits. What is free changes with every pod; the label then changes with
+/// every thirtieth part of it, and small numbers, such as GPUs, stay exact.
+pub fn coarse(amount: i64) -> i64 {
+    let bits = 64 - amount.max(0).leading_zeros();
+    let dropped = bits.saturating_sub(6);
+    amount.max(0) >> dropped << dropped
+}

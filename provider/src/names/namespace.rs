@@ -15,8 +15,9 @@ const LIMIT: usize = 63;
 /// How long a suffix or prefix may be, so that enough of the namespace stays to be recognised.
 const ADDITION_LIMIT: usize = LIMIT - DIGEST - 1 - 10;
 
-/// Namespaces that run a cluster. Everything that begins with `kube-` is reserved by Kubernetes.
-const RESERVED_PREFIX: &str = "kube-";
+/// Namespaces that run a cluster: everything that begins with `kube-` is reserved by Kubernetes. And those where accounts
+/// of hosts are, since a pod there could use one.
+const RESERVED_PREFIXES: [&str; 2] = ["kube-", "federlet-host-"];
 /// Where KubeEdge lives.
 const RESERVED: [&str; 1] = ["kubeedge"];
 
@@ -110,7 +111,9 @@ impl NamespaceMap {
             Rule::Suffix(suffix) => format!("{}{suffix}", part(host, suffix.len())),
             Rule::Prefix(prefix) => format!("{prefix}{}", part(host, prefix.len())),
         };
-        if member.starts_with(RESERVED_PREFIX) || RESERVED.contains(&member.as_str()) {
+        if RESERVED_PREFIXES.iter().any(|prefix| member.starts_with(prefix))
+            || RESERVED.contains(&member.as_str())
+        {
             return Err(MappingError::Reserved { host: host.to_owned(), member });
         }
         Ok(MemberNamespace(member.into()))

@@ -42,3 +42,8 @@ pub fn ephemeral_claim(pod: &str, volume: &str) -> String {
 pub fn anchor(host: &HostId, node: &MemberName) -> String {
     shortened(&format!("federlet-{}-{node}", digest(&[host.as_str()])), LIMIT)
 }
+
+/// How our account in a member is called, and all that belongs to it. Hosts that share a member each have their own.
+pub fn account(host: &HostId) -> String {
+    format!("federlet-host-{}", digest(&[host.as_str()]))
+}

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use comfy_table::{Table, presets};
 use federlet_sandbox::process::Process;
 use kube::Client;
 
@@ -18,12 +19,13 @@ pub(crate) struct Amount {
 }
 
 /// One side.
-#[derive(Debug)]
 pub(crate) struct Arm {
     /// What people call it.
     pub(crate) name: &'static str,
-    /// Its node.
-    pub(crate) node: String,
+    /// Where its pods are created.
+    client: Client,
+    /// The node they are bound to; none to leave it to a scheduler.
+    node: Option<String>,
     /// What does its work.
     pub(crate) process: Process,
     singles: Vec<Duration>,
@@ -42,10 +44,11 @@ pub(crate) struct Line {
 }
 
 impl Arm {
-    pub(crate) fn new(name: &'static str, node: impl Into<String>, process: Process) -> Self {
+    pub(crate) fn new(name: &'static str, client: &Client, node: Option<&str>, process: Process) -> Self {
         Self {
             name,
-            node: node.into(),
+            client: client.clone(),
+            node: node.map(str::to_owned),
             process,
             singles: Vec::new(),
             starts: Vec::new(),
@@ -56,9 +59,9 @@ impl Arm {
     }
 
     /// One round of load on this side alone.
-    pub(crate) async fn round(&mut self, client: &Client, amount: Amount, round: u32) -> Result<()> {
+    pub(crate) async fn round(&mut self, amount: Amount, round: u32) -> Result<()> {
         let before = Cost::of(self.process).cpu_seconds;
-        let mut load = Load::new(client, &self.node, round).await?;
+        let mut load = Load::new(&self.client, self.name, self.node.as_deref(), round).await?;
         self.singles.extend(load.one_by_one(amount.singles).await?);
         self.starts.push(load.all_at_once(amount.many).await?);
         self.ends.push(load.delete_all(amount.singles + amount.many).await?);
@@ -79,11 +82,37 @@ pub(crate) fn compare(ours: &Arm, peer: &Arm, amount: Amount) -> Vec<Line> {
         line("one pod until Running, 99 %".into(), "ms", &|arm| millis(percentile(&arm.singles, 99))),
         line(format!("{many} pods until Running, median"), "ms", &|arm| millis(percentile(&arm.starts, 50))),
         line("all pods deleted, median".into(), "ms", &|arm| millis(percentile(&arm.ends, 50))),
-        line("processor time per 1,000 pods".into(), "s", &|arm| {
-            arm.cpu_seconds * 1000.0 / f64::from(arm.pods)
-        }),
-        line("most memory held".into(), "MiB", &|arm| Cost::of(arm.process).peak_mib),
     ]
+}
+
+/// What both sides cost the machine.
+pub(crate) fn compare_cost(ours: &Arm, peer: &Arm) -> Vec<Line> {
+    let line = |what: &str, unit, of: &dyn Fn(&Arm) -> f64| Line {
+        what: what.to_owned(),
+        unit,
+        ours: of(ours),
+        peer: of(peer),
+    };
+    vec![
+        line("processor time per 1,000 pods", "s", &|arm| arm.cpu_seconds * 1000.0 / f64::from(arm.pods)),
+        line("most memory held", "MiB", &|arm| Cost::of(arm.process).peak_mib),
+    ]
+}
+
+/// Lines as a table, with the name of each side.
+pub(crate) fn table(ours: &str, peer: &str, lines: Vec<Line>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["", ours, peer, "ratio"]);
+    for line in lines {
+        let cell = |value: f64| format!("{value:.1} {}", line.unit);
+        let ratio = if line.peer > 0.0 { format!("{:.2}", line.ours / line.peer) } else { "-".to_owned() };
+        table.add_row([line.what, cell(line.ours), cell(line.peer), ratio]);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.trim_fmt()
 }
 
 fn millis(duration: Duration) -> f64 {

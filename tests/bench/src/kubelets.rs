@@ -4,7 +4,6 @@
 use std::{path::PathBuf, process::Stdio, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use comfy_table::{Table, presets};
 use federlet_sandbox::{
     Cluster, Instance, component,
     process::Process,
@@ -17,7 +16,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
 use tokio::process::{Child, Command};
 
-use crate::arms::{Amount, Arm, compare};
+use crate::arms::{Amount, Arm, compare, compare_cost, table};
 
 const MEMBER: &str = "member1";
 const KWOK_NODE: &str = "member1-kwok-0";
@@ -57,26 +56,20 @@ async fn measure(instance: &Instance, binary: &PathBuf, args: &Args, progress: &
     wait_ready(&client, OUR_NODE).await?;
     let kwok = component::daemon(instance, MEMBER, "kwok").context("KWOK does not run")?;
     let amount = Amount { singles: args.singles, many: args.many };
-    let mut arms = [Arm::new("federlet", OUR_NODE, ours), Arm::new("KWOK", KWOK_NODE, kwok)];
+    let mut arms = [
+        Arm::new("federlet", &client, Some(OUR_NODE), ours),
+        Arm::new("kwok", &client, Some(KWOK_NODE), kwok),
+    ];
     for round in 1..=args.rounds {
         for arm in &mut arms {
             let step = progress.step(format!("round {round}, {}", arm.name));
-            arm.round(&client, amount, round).await?;
+            arm.round(amount, round).await?;
             step.done("");
         }
     }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["", "federlet", "KWOK", "ratio"]);
-    for line in compare(&arms[0], &arms[1], amount) {
-        let cell = |value: f64| format!("{value:.1} {}", line.unit);
-        let ratio = if line.peer > 0.0 { format!("{:.2}", line.ours / line.peer) } else { "-".to_owned() };
-        table.add_row([line.what, cell(line.ours), cell(line.peer), ratio]);
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    println!("\n{}", table.trim_fmt());
+    let mut lines = compare(&arms[0], &arms[1], amount);
+    lines.extend(compare_cost(&arms[0], &arms[1]));
+    println!("\n{}", table("federlet", "KWOK", lines));
     println!("\nBelow 1, federlet is the faster or smaller one.");
     Ok(())
 }
@@ -96,7 +89,7 @@ fn start_federlet(binary: &PathBuf, cluster: &Cluster, state: &State) -> Result<
         .context("cannot start federlet")
 }
 
-async fn wait_ready(client: &Client, node: &str) -> Result<()> {
+pub(crate) async fn wait_ready(client: &Client, node: &str) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     federlet_sandbox::eventually("the node is Ready", Duration::from_secs(60), async || {
         let node = nodes.get_opt(node).await.map_err(|error| error.to_string())?.ok_or("there is no node")?;

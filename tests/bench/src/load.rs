@@ -33,16 +33,16 @@ pub(crate) struct Load {
     pods: Api<Pod>,
     namespaces: Api<Namespace>,
     namespace: String,
-    node: String,
+    node: Option<String>,
     seen: mpsc::UnboundedReceiver<(String, Seen, Instant)>,
     watch: tokio::task::JoinHandle<()>,
 }
 
 impl Load {
     /// Makes the namespace and begins to watch it.
-    pub(crate) async fn new(client: &Client, node: &str, round: u32) -> Result<Self> {
+    pub(crate) async fn new(client: &Client, name: &str, node: Option<&str>, round: u32) -> Result<Self> {
         let namespaces: Api<Namespace> = Api::all(client.clone());
-        let namespace = format!("bench-{node}-{round}");
+        let namespace = format!("bench-{name}-{round}");
         let object = serde_json::from_value(serde_json::json!({ "metadata": { "name": namespace } }))?;
         namespaces.create(&PostParams::default(), &object).await?;
         let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
@@ -76,7 +76,7 @@ impl Load {
             anyhow::ensure!(Instant::now() < deadline, "namespace {namespace} gets no service account");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        Ok(Self { pods, namespaces, namespace, node: node.to_owned(), seen, watch })
+        Ok(Self { pods, namespaces, namespace, node: node.map(str::to_owned), seen, watch })
     }
 
     /// Creates pods one after the other; how long each took until it ran.
@@ -144,7 +144,7 @@ impl Load {
         while found.len() < count {
             let next = timeout_at(deadline, self.seen.recv()).await;
             let next = next.with_context(|| {
-                format!("{} of {count} pods on {} are {wanted:?}", found.len(), self.node)
+                format!("{} of {count} pods in {} are {wanted:?}", found.len(), self.namespace)
             })?;
             let (name, what, at) = next.context("the watch ended")?;
             if what == wanted {

@@ -3,6 +3,7 @@
 mod arms;
 mod kubelets;
 mod load;
+mod members;
 mod process;
 
 use std::process::ExitCode;
@@ -21,12 +22,15 @@ struct Cli {
 enum Command {
     /// One virtual node of Federlet, with its in-memory provider, beside one node of KWOK, in the same cluster
     Kubelets(kubelets::Args),
+    /// Pods through the virtual node of a member beside pods created in the member itself
+    Members(members::Args),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Kubelets(args) => kubelets::run(&args).await,
+        Command::Members(args) => members::run(&args).await,
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,7 @@
 //! What users do with Federlet, against the real clusters of the sandbox: the helpers that tests share.
 
+pub mod fleet;
+
 use std::{net::SocketAddr, process::Stdio, time::Duration};
 
 use anyhow::{Context, Result};

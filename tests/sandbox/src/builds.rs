@@ -29,6 +29,12 @@ const HELM: Single = Single {
 };
 const KWOK: Single =
     Single { program: "kwok", version: "0.7.0", package: "sigs.k8s.io/kwok/cmd/kwok", stamp: "" };
+const METRICS_SERVER: Single = Single {
+    program: "metrics-server",
+    version: "0.8.0",
+    package: "sigs.k8s.io/metrics-server/cmd/metrics-server",
+    stamp: "",
+};
 const COREDNS: Single = Single { program: "coredns", version: "1.13.1", package: ".", stamp: "" };
 
 struct Single {
@@ -70,7 +76,7 @@ impl Binaries {
         for version in kubernetes {
             sets.push(Set::kubernetes(version)?);
         }
-        sets.extend([ETCD.set(), COREDNS.set(), HELM.set(), KWOK.set()]);
+        sets.extend([ETCD.set(), COREDNS.set(), HELM.set(), KWOK.set(), METRICS_SERVER.set()]);
         let mut missing = false;
         for set in &sets {
             missing |= !self.is_complete(set)?;
@@ -102,6 +108,11 @@ impl Binaries {
     /// Installs charts.
     pub fn helm(&self) -> Result<PathBuf> {
         self.built(&HELM.set(), HELM.program)
+    }
+
+    /// Collects what pods use.
+    pub fn metrics_server(&self) -> Result<PathBuf> {
+        self.built(&METRICS_SERVER.set(), METRICS_SERVER.program)
     }
 
     /// Plays nodes.

@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use federlet_sandbox::{
     Cluster, Instance,
     cleanup::{self, clean},
-    component, images,
+    component, demo, images,
     instance::{DEFAULT_NAME, TEST_NAME},
     lock::{Lock, Purpose},
     machine::Machine,
@@ -36,7 +36,9 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start the clusters, installing and building first what is missing
+    /// Start a host, two members and an edge cluster, join them by Federlet, and run something on each
+    Demo,
+    /// Start the clusters alone, installing and building first what is missing
     Up(UpArgs),
     /// Stop the clusters and remove every trace of them
     Down {
@@ -157,6 +159,7 @@ impl Cli {
         let instance = Instance::new(self.name.as_deref().unwrap_or(default))?;
         let progress = Progress::new();
         match self.command {
+            Command::Demo => demo(&instance, &progress).await?,
             Command::Up(args) => up(&instance, &args.shape()?, &progress).await?,
             Command::Down { force } => down(&instance, force, &progress).await?,
             Command::Status => show_status(&instance).await?,
@@ -201,11 +204,22 @@ async fn up(instance: &Instance, shape: &Shape, progress: &Progress) -> Result<(
         println!("Sandbox '{instance}' runs already.");
     }
     println!("\n{}\n", status::table(instance, &state).await?);
-    let option = if instance.name() == DEFAULT_NAME { String::new() } else { format!("--name {instance} ") };
+    let option = option(instance);
     println!("Use them:   cargo sandbox {option}kubectl host get nodes");
     println!("In a shell: eval \"$(cargo sandbox {option}env)\"");
     println!("Stop them:  cargo sandbox {option}down");
     Ok(())
+}
+
+async fn demo(instance: &Instance, progress: &Progress) -> Result<()> {
+    demo::demo(instance, progress).await?;
+    println!("\n{}", demo::tour(instance, &option(instance)).await?);
+    Ok(())
+}
+
+/// How a command names this sandbox; the default needs no word.
+fn option(instance: &Instance) -> String {
+    if instance.name() == DEFAULT_NAME { String::new() } else { format!("--name {instance} ") }
 }
 
 async fn down(instance: &Instance, force: bool, progress: &Progress) -> Result<()> {

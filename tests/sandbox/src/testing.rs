@@ -185,7 +185,7 @@ pub async fn run_sandbox(instance: &Instance, words: &[&str]) -> Result<()> {
         Some(program) => Command::new(program),
         None => {
             let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-            cargo.args(["run", "--package", "federlet-sandbox", "--bin", "sandbox", "--"]);
+            cargo.args(["run", "--bin", "sandbox", "--"]);
             cargo
         }
     };

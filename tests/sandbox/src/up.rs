@@ -20,7 +20,7 @@ use crate::{
     control_plane, images, kubeconfig, kwok,
     lock::{Lock, Purpose},
     machine::Machine,
-    network, packages,
+    metrics_server, network, packages,
     plan::{ClusterPlan, MachinePlan, Plan, Shape},
     preflight,
     progress::{Progress, Step},
@@ -203,6 +203,9 @@ impl Starting<'_> {
         if self.cluster.kwok_nodes > 0 {
             kwok::start(self.cluster, &machines[0], &certificates, self.binaries, &client).await?;
         }
+        if self.cluster.name == "host" {
+            metrics_server::start(self.cluster, &machines[0], &certificates, self.binaries, &client).await?;
+        }
         let expected = real_nodes + self.cluster.kwok_nodes as usize;
         self.wait("nodes", step, async || {
             let (ready, total) = addons::ready_nodes(&client).await?;
@@ -280,7 +283,7 @@ pub async fn build_federlet(optimised: bool, progress: &Progress) -> Result<Path
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
         .current_dir(checkout())
-        .args(["build", "--package", "federlet"])
+        .args(["build", "--bin", "federlet"])
         .args(optimised.then_some("--release"));
     shell::watch(&mut command, |line| step.say(line.trim())).await.context("federlet does not compile")?;
     step.done("");

@@ -22,14 +22,20 @@ pub(crate) fn spec(node: &str, extra: Value) -> Value {
 }
 
 pub(crate) async fn create(kubectl: &Kubectl, object: &Value) -> Result<()> {
-    let mut command = kubectl.command(&["create", "-f", "-"])?;
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+    pipe(kubectl, &["create", "-f", "-"], object).await?;
+    Ok(())
+}
+
+/// kubectl with an object on its standard input; what it printed.
+pub(crate) async fn pipe(kubectl: &Kubectl, words: &[&str], object: &Value) -> Result<String> {
+    let mut command = kubectl.command(words)?;
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut stdin = child.stdin.take().context("no standard input")?;
     stdin.write_all(object.to_string().as_bytes()).await?;
     drop(stdin);
-    let status = child.wait().await?;
-    ensure!(status.success(), "kubectl create ended with {status}");
-    Ok(())
+    let output = child.wait_with_output().await?;
+    ensure!(output.status.success(), "kubectl {} ended with {}", words.join(" "), output.status);
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 pub(crate) fn workload(kind: &str, name: &str, spec: &Value) -> Value {

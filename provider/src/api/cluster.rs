@@ -1,4 +1,4 @@
-//! Cluster: a member, as far as placement looks at it.
+//! Cluster: a member, where it is and how it is.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +9,8 @@ use k8s_openapi::{
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::FederletSpec;
 
 /// How a member is reached, and where it is.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -30,22 +32,27 @@ use serde::{Deserialize, Serialize};
         json_path = ".status.conditions[?(@.type==\"Ready\")].status"
     ),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "ZONES", type_ = "string", json_path = ".spec.zones", priority = 1),
     printcolumn(name = "REGION", type_ = "string", json_path = ".spec.region", priority = 1),
+    printcolumn(name = "ZONES", type_ = "string", json_path = ".spec.zones", priority = 1),
     printcolumn(name = "PROVIDER", type_ = "string", json_path = ".spec.provider", priority = 1),
-    printcolumn(name = "API-ENDPOINT", type_ = "string", json_path = ".spec.apiEndpoint", priority = 1),
-    printcolumn(name = "PROXY-URL", type_ = "string", json_path = ".spec.proxyURL", priority = 1)
+    printcolumn(name = "ENDPOINT", type_ = "string", json_path = ".spec.apiEndpoint", priority = 1)
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("!has(oldSelf.id) || oldSelf.id == '' || (has(self.id) && self.id == oldSelf.id)").message("a Cluster stays the cluster that it is: unjoin it, and join the other one"),
+    validation = Rule::new("(has(self.federlet) && has(self.federlet.namespaces) ? self.federlet.namespaces.mapping + (has(self.federlet.namespaces.value) ? self.federlet.namespaces.value : '') : (has(self.federlet) && has(self.federlet.regionSelector) ? 'Region' : 'Same')) == (has(oldSelf.federlet) && has(oldSelf.federlet.namespaces) ? oldSelf.federlet.namespaces.mapping + (has(oldSelf.federlet.namespaces.value) ? oldSelf.federlet.namespaces.value : '') : (has(oldSelf.federlet) && has(oldSelf.federlet.regionSelector) ? 'Region' : 'Same'))").message("where namespaces are cannot change while pods may be there: unjoin the Cluster, and join it again")
+)]
 pub struct ClusterSpec {
-    /// What tells this cluster from every other.
+    /// What tells this cluster from every other: the UID of its `kube-system` namespace. Filled in when the member is
+    /// first reached; a member with another one is refused.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub id: String,
     /// Who calls whom.
     #[serde(default)]
     pub sync_mode: SyncMode,
-    /// Where its API server is.
+    /// Where its API server is: `https://` and a name or an address.
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(regex(pattern = r"^(https://.+)?$"))]
     pub api_endpoint: String,
     /// Where the credentials are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,7 +63,7 @@ pub struct ClusterSpec {
     /// Whether the certificate of the API server is not checked.
     #[serde(default, rename = "insecureSkipTLSVerification", skip_serializing_if = "super::is_false")]
     pub insecure_skip_tls_verification: bool,
-    /// The proxy on the way.
+    /// The proxy on the way: `http://`, `https://` or `socks5://`.
     #[serde(default, rename = "proxyURL", skip_serializing_if = "String::is_empty")]
     pub proxy_url: String,
     /// Headers for the proxy.
@@ -80,6 +87,9 @@ pub struct ClusterSpec {
     /// Sizes of its nodes, in grades.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resource_models: Vec<ResourceModel>,
+    /// How it becomes a node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub federlet: Option<FederletSpec>,
 }
 
 /// Who calls whom.
@@ -134,7 +144,7 @@ pub struct ClusterStatus {
     /// The APIs it serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub api_enablements: Vec<ApiEnablement>,
-    /// `Ready` and `CompleteAPIEnablements`.
+    /// `Ready` and `MemberReachable`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// How many nodes it has.

@@ -1,0 +1,194 @@
+//! A member cluster, or a region of one, behind the contracts of the virtual kubelet.
+//!
+//! `lifecycle` sends pods there, `mirror` shows on the host how they are, `streams` passes bytes to and fro, `room` tells
+//! how much fits, `reach` whether the member can be reached. What to do is decided elsewhere in this crate, by functions
+//! without a client; here it is done.
+
+mod lifecycle;
+mod mirror;
+mod namespaces;
+mod phantom;
+mod reach;
+mod room;
+mod streams;
+mod usage;
+mod writes;
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+use federlet_node::contract::{
+    ChangeStream, NodeProvider, NodeReport, PodChange, PodId, PodKey, PodNotifier, ProviderError,
+    ReportStream,
+};
+use futures::StreamExt;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, broadcast, watch};
+use tokio_util::sync::CancellationToken;
+
+pub use self::{
+    reach::Reach,
+    room::{MemberReport, Summary},
+};
+use crate::{
+    follow::Follow,
+    settings::Offline,
+    site::Site,
+    watch::{Change, MemberWatch, OurPod},
+};
+
+/// One virtual node's provider.
+pub struct ClusterProvider {
+    site: Arc<Site>,
+    watch: Arc<MemberWatch>,
+    follow: Arc<Follow>,
+    reach: Mutex<reach::Watcher>,
+    report: watch::Sender<Option<NodeReport>>,
+    member: watch::Sender<MemberReport>,
+    /// Everything on the host may have to say something else now.
+    resync: broadcast::Sender<()>,
+    /// Settings changed: look at the room again.
+    reconsider: Notify,
+}
+
+impl ClusterProvider {
+    /// A provider for one virtual node. It does nothing by itself until [`run`](Self::run).
+    pub fn new(site: Arc<Site>, watch: Arc<MemberWatch>) -> Arc<Self> {
+        let follow = Follow::new(site.clone());
+        follow.recognise_by(watch.clone());
+        Arc::new(Self {
+            site,
+            watch,
+            follow,
+            reach: Mutex::default(),
+            report: watch::Sender::new(None),
+            member: watch::Sender::new(MemberReport::default()),
+            resync: broadcast::Sender::new(4),
+            reconsider: Notify::new(),
+        })
+    }
+
+    /// Its work in the background, until told to stop.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        tokio::join!(
+            self.clone().follow_room(stop.clone()),
+            self.follow.clone().run(stop.clone()),
+            self.follow_namespaces(stop.clone()),
+            self.release_ended(stop)
+        );
+    }
+
+    /// What only a pod that is gone needed, goes too. What is missed here is found when all is compared.
+    async fn release_ended(&self, stop: CancellationToken) {
+        let mut changes = self.watch.changes();
+        loop {
+            let change = tokio::select! {
+                () = stop.cancelled() => return,
+                change = changes.recv() => change,
+            };
+            match change {
+                Ok(Change::Gone(pod)) => {
+                    if let Some(key) = own_key(&self.site, &pod) {
+                        self.follow.release(&PodId::new(key, pod.host_uid()));
+                    }
+                }
+                Err(broadcast::error::RecvError::Closed) => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// How the member is, for its Cluster object.
+    pub fn report(&self) -> watch::Receiver<MemberReport> {
+        self.member.subscribe()
+    }
+
+    /// Somebody changed the settings of the site.
+    pub fn settings_changed(&self) {
+        self.reconsider.notify_one();
+        let _ = self.resync.send(());
+    }
+
+    /// The member was there before this process was: one that keeps its pods while it cannot be reached does so from the
+    /// beginning.
+    pub fn answered_before(&self) {
+        self.reach.lock().answered_before();
+    }
+
+    /// The site it serves.
+    pub fn site(&self) -> &Arc<Site> {
+        &self.site
+    }
+}
+
+impl PodNotifier for ClusterProvider {
+    fn notify_pods(&self) -> ChangeStream {
+        let site = self.site.clone();
+        let heard = (self.watch.changes(), self.resync.subscribe());
+        futures::stream::unfold(heard, move |(mut changes, mut resync)| {
+            let site = site.clone();
+            async move {
+                loop {
+                    let change = tokio::select! {
+                        change = changes.recv() => change,
+                        _ = resync.recv() => Ok(Change::Listed),
+                    };
+                    let change = match change {
+                        Ok(Change::Pod(pod) | Change::Gone(pod)) => match own_key(&site, &pod) {
+                            Some(key) => PodChange::Changed(key),
+                            None => continue,
+                        },
+                        Ok(Change::Listed) | Err(broadcast::error::RecvError::Lagged(_)) => PodChange::Resync,
+                        Err(broadcast::error::RecvError::Closed) => return None,
+                    };
+                    return Some((change, (changes, resync)));
+                }
+            }
+        })
+        .boxed()
+    }
+}
+
+/// The host's name for a pod, if it came through this node.
+fn own_key(site: &Site, pod: &OurPod) -> Option<PodKey> {
+    (pod.node() == site.settings().name.as_str()).then(|| mirror::key_of(site, pod))?
+}
+
+#[async_trait]
+impl NodeProvider for ClusterProvider {
+    async fn ping(&self) -> Result<(), ProviderError> {
+        let answer = self.watch.verify().await.and_then(|()| self.has_machines());
+        let keep = self.site.settings().offline == Offline::Keep;
+        let (changed, ever) = {
+            let mut reach = self.reach.lock();
+            (reach.hear(&answer), reach.ever())
+        };
+        if changed {
+            self.reconsider.notify_one();
+            let _ = self.resync.send(());
+        }
+        // A region that was there once stays Ready: its pods run, whether or not anybody hears of them.
+        if keep && ever { Ok(()) } else { answer }
+    }
+
+    fn notify_node_status(&self) -> ReportStream {
+        let mut reports = self.report.subscribe();
+        reports.mark_changed();
+        futures::stream::unfold(reports, |mut reports| async move {
+            loop {
+                reports.changed().await.ok()?;
+                let report = reports.borrow_and_update().clone();
+                if let Some(report) = report {
+                    return Some((report, reports));
+                }
+            }
+        })
+        .boxed()
+    }
+}
+
+impl fmt::Debug for ClusterProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterProvider").field("site", &self.site).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,117 @@
+//! Pods of the member as the host should see them.
+
+use federlet_node::contract::{Pod, PodKey, ProviderError};
+use jiff::{Timestamp, Unit};
+use serde_json::{Value, json};
+
+use super::{ClusterProvider, phantom, writes::MemberPods};
+use crate::{
+    errors::from_member,
+    settings::Offline,
+    site::Site,
+    status::{View, ended, status, unreachable},
+    watch::{OurPod, Slot},
+};
+
+/// The host's name for a pod of ours.
+pub(super) fn key_of(site: &Site, pod: &OurPod) -> Option<PodKey> {
+    pod.host_key(&site.target().namespaces)
+}
+
+impl ClusterProvider {
+    /// Where a pod of the host is in the member.
+    pub(super) fn slot(&self, key: &PodKey) -> Result<Slot, ProviderError> {
+        let key = self.site.member_key(key)?;
+        Ok(Slot::new(key.namespace(), key.name()))
+    }
+
+    /// The pod of ours in this place, as it was last seen.
+    pub(super) fn ours(&self, slot: &Slot) -> Option<OurPod> {
+        self.watch.pod(slot).filter(|pod| pod.node() == self.site.settings().name.as_str())
+    }
+
+    /// A pod of the member in the host's terms.
+    pub(super) fn shown(&self, key: &PodKey, pod: &OurPod) -> Result<Pod, ProviderError> {
+        let member = pod.json();
+        let host = self.site.host_pod(key).filter(|host| host.uid() == pod.host_uid());
+        let nothing = json!({});
+        let current = host.as_ref().map_or(&nothing, Pod::json);
+        let mut shown = status(current, &member, &self.view());
+        let reach = self.reach.lock().now();
+        if !reach.reachable && self.site.settings().offline == Offline::Keep && host.is_some() {
+            let now = now();
+            let since = Timestamp::round(reach.since, Unit::Second).unwrap_or(reach.since).to_string();
+            shown = unreachable(current, &since, &now)
+                .unwrap_or_else(|| current.get("status").cloned().unwrap_or_default());
+        }
+        self.as_host_pod(key, pod.host_uid(), &member, &shown)
+    }
+
+    fn view(&self) -> View {
+        let (settings, target) = (self.site.settings(), self.site.target());
+        View {
+            host_version: self.site.host.version,
+            pod_addresses: settings.pod_addresses,
+            node_addresses: target.addresses.clone(),
+        }
+    }
+
+    fn as_host_pod(
+        &self,
+        key: &PodKey,
+        uid: &str,
+        member: &Value,
+        status: &Value,
+    ) -> Result<Pod, ProviderError> {
+        let mut metadata = json!({ "namespace": key.namespace(), "name": key.name(), "uid": uid });
+        for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+            if let Some(value) =
+                member.pointer(&format!("/metadata/{field}")).filter(|value| !value.is_null())
+            {
+                metadata[field] = value.clone();
+            }
+        }
+        let spec = member.get("spec").cloned().unwrap_or_default();
+        let pod = json!({ "metadata": metadata, "spec": spec, "status": status });
+        Pod::try_from(pod).map_err(|error| ProviderError::unavailable(error.to_string()))
+    }
+
+    /// What is known of a pod that the member does not have.
+    ///
+    /// That a pod is gone is said only on a definite answer: of the API server itself, and of the cluster that joined.
+    pub(super) async fn absent(&self, key: &PodKey, slot: &Slot) -> Result<Pod, ProviderError> {
+        if !self.watch.has_pods() {
+            return Err(ProviderError::unavailable("the member's pods are not listed yet"));
+        }
+        let Some(host) = self.site.host_pod(key) else { return Err(ProviderError::NotFound) };
+        if phantom::is_phantom(&host) && host.deletion().is_none() {
+            return Ok(phantom::shown(&host));
+        }
+        // One that never started may simply be started: creating it finds out whether it is there.
+        if !host.was_started() || host.phase().is_terminal() {
+            return Err(ProviderError::NotFound);
+        }
+        self.watch.verify().await?;
+        let there = MemberPods(self.site.member.pods.clone()).get(slot).await;
+        if let Some(pod) = there.map_err(|error| from_member(&error))? {
+            self.watch.note(&pod);
+            return match self.ours(slot) {
+                Some(pod) => self.shown(key, &pod),
+                None => Err(ProviderError::NotFound),
+            };
+        }
+        // It ended there, and nobody on the host asked for it: say why, so that its controller replaces it.
+        match self.watch.departed(host.uid()) {
+            Some(last) if host.deletion().is_none() => {
+                let how = ended(host.status(), Some(&last.json()), &now());
+                self.as_host_pod(key, host.uid(), &json!({ "spec": host.spec() }), &how)
+            }
+            _ => Err(ProviderError::NotFound),
+        }
+    }
+}
+
+fn now() -> String {
+    let now = Timestamp::now();
+    Timestamp::round(now, Unit::Second).unwrap_or(now).to_string()
+}

@@ -1,0 +1,192 @@
+//! One member that a file describes, served by a process of its own.
+
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use federlet_node::{metrics::Metrics, node::Fence};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams},
+    runtime::{WatchStreamExt, watcher},
+};
+use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    connection::{Connection, Connections},
+    keeper::wanted,
+    node::background,
+};
+use crate::{
+    api::ClusterSpec,
+    cluster::ClusterProvider,
+    errors::brief,
+    member::{Access, CA_KEY, KUBECONFIG_KEY, TOKEN_KEY, Way, WayError},
+    settings::{MemberSettings, SettingsError},
+    site::{HostSide, Site},
+    target::ApiAccess,
+    version::{Version, VersionError},
+};
+
+/// How soon a member that does not answer is asked again.
+const AGAIN: Duration = Duration::from_secs(5);
+/// How often credentials are looked at.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// What a file says about a member: what a Cluster would, and where its credentials are.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MemberFile {
+    /// Labels, as those of a Cluster.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// As that of a Cluster. Of `secretRef` nothing is read.
+    #[serde(default)]
+    pub spec: ClusterSpec,
+    /// A folder with files `token`, `caBundle` or `kubeconfig`, as the keys of a Secret that is mounted. They are read
+    /// again when they change.
+    pub credentials: PathBuf,
+}
+
+/// Why a member cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum AloneError {
+    /// What is written about it is wrong.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// There is no way to it.
+    #[error(transparent)]
+    Way(#[from] WayError),
+    /// A client cannot be made.
+    #[error("cannot make a client of the member: {0}")]
+    Client(#[source] Box<kube::Error>),
+    /// Its version cannot be read.
+    #[error(transparent)]
+    Version(#[from] VersionError),
+}
+
+/// A member and the one node that stands for it.
+#[derive(Debug)]
+pub struct Alone {
+    /// Who runs the pods of the node.
+    pub provider: Arc<ClusterProvider>,
+    file: MemberFile,
+    connection: Arc<Connection>,
+    connections: Connections,
+}
+
+impl Alone {
+    /// Connects to the member, however long it takes. None if told to stop meanwhile.
+    pub async fn connect(
+        file: MemberFile,
+        host: HostSide,
+        host_api: Option<ApiAccess>,
+        addresses: Vec<IpAddr>,
+        metrics: &Arc<Metrics>,
+        stop: &CancellationToken,
+    ) -> Result<Option<Self>, AloneError> {
+        let settings = MemberSettings::read(host.node.as_str(), &file.labels, &file.spec)?;
+        let way = file.way().await?;
+        let access = Access::new(way.clone(), metrics.clone());
+        let facts = loop {
+            match access.facts().await {
+                Ok(facts) => break facts,
+                Err(trouble) => {
+                    tracing::warn!(reason = trouble.reason.as_str(), %trouble, "the member cannot be used yet");
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => return Ok(None),
+                () = tokio::time::sleep(AGAIN) => {}
+            }
+        };
+        let id = if file.spec.id.is_empty() {
+            tracing::info!(
+                id = facts.id,
+                "the member that answers is taken for the right one: spec.id would say which is"
+            );
+            facts.id
+        } else {
+            file.spec.id.clone()
+        };
+        let version: Version = facts.version.parse()?;
+        let connections = Connections::default();
+        let connection = connections
+            .get(&host.id, &id, None, way, metrics)
+            .map_err(|error| AloneError::Client(Box::new(error)))?;
+        let target = settings.target(host.id.clone(), version, host_api, addresses);
+        let site = Site::new(host, connection.clients.clone(), settings, target);
+        let provider = ClusterProvider::new(site, connection.watch.clone());
+        Ok(Some(Self { provider, file, connection, connections }))
+    }
+
+    /// What goes on beside the node, until told to stop. `client` writes labels and taints of the node, where it may.
+    pub async fn run(self, fence: Fence, client: Client, stop: CancellationToken) {
+        tokio::join!(
+            background(self.provider.clone(), fence.clone(), stop.clone()),
+            self.follow_credentials(&stop),
+            self.keep_node(&fence, client, &stop),
+        );
+        drop(self.connection);
+        drop(self.provider);
+        self.connections.closed().await;
+    }
+
+    /// A token that was rotated is used from then on.
+    async fn follow_credentials(&self, stop: &CancellationToken) {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            match self.file.way().await {
+                Ok(way) if self.connection.leads_to(&way.endpoint) => self.connection.renew(&way),
+                Ok(_) => tracing::warn!("the way to the member is another one now: start this process again"),
+                Err(error) => {
+                    tracing::warn!(%error, "the credentials of the member cannot be used; those from before are");
+                }
+            }
+        }
+    }
+
+    async fn keep_node(&self, fence: &Fence, client: Client, stop: &CancellationToken) {
+        let nodes: Api<Node> = Api::all(client);
+        let name = self.provider.site().host.node.clone();
+        let only_this = watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(45);
+        let mut events = watcher(nodes.clone(), only_this).default_backoff().applied_objects().boxed();
+        let mut reports = self.provider.report();
+        let mut live: Option<Node> = None;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = reports.changed() => if changed.is_err() { return },
+                event = events.next() => match event {
+                    Some(Ok(node)) => live = Some(node),
+                    Some(Err(error)) => tracing::debug!(%error, "watching the node failed, trying again"),
+                    None => return,
+                },
+            }
+            let Some(node) = live.as_ref().filter(|_| fence.holds()) else { continue };
+            let settings = self.provider.site().settings();
+            let wanted = wanted(&settings, &reports.borrow_and_update().reach);
+            let Some(patch) = wanted.patch(node) else { continue };
+            let written = nodes.patch(&node.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await;
+            if let Err(error) = written {
+                tracing::warn!(error = brief(&error), "cannot write labels and taints of the node");
+            }
+        }
+    }
+}
+
+impl MemberFile {
+    async fn way(&self) -> Result<Way, WayError> {
+        let mut keys = BTreeMap::new();
+        for key in [TOKEN_KEY, CA_KEY, KUBECONFIG_KEY] {
+            if let Ok(value) = tokio::fs::read(self.credentials.join(key)).await {
+                keys.insert(key.to_owned(), value);
+            }
+        }
+        Way::read(&self.spec, &keys)
+    }
+}

@@ -1,0 +1,227 @@
+//! Watches what the host says about its members, and gives each of them a task.
+
+use std::{collections::BTreeMap, fmt, hash::Hash, sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream::BoxStream};
+use k8s_openapi::api::core::v1::{Node, Secret};
+use kube::{
+    Api, Resource, ResourceExt,
+    runtime::{WatchStreamExt, watcher},
+};
+use serde::de::DeserializeOwned;
+use tokio::{sync::watch, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    approve,
+    connection::Connections,
+    context::{Certificates, HostContext},
+    identity,
+    member::Member,
+    plan::{Input, is_served, rivals, share_key},
+    replicas::{Live, owner},
+};
+use crate::{api::Cluster, join::SYSTEM_NAMESPACE};
+
+/// A connection that is dead without saying so is noticed within this time.
+const WATCH_SECONDS: u32 = 45;
+/// Changes that come together are looked at together.
+const TOGETHER: Duration = Duration::from_millis(20);
+
+/// All members of a host.
+pub struct Clusters {
+    host: HostContext,
+    connections: Arc<Connections>,
+    clusters: Kept<Cluster>,
+    secrets: Kept<Secret>,
+    nodes: Kept<Node>,
+    tasks: BTreeMap<String, Task>,
+}
+
+struct Task {
+    input: watch::Sender<Input>,
+    stop: CancellationToken,
+    done: JoinHandle<()>,
+}
+
+impl Clusters {
+    /// The members of this host.
+    pub fn new(host: HostContext) -> Self {
+        let connections = Arc::default();
+        let (clusters, secrets, nodes) = (Kept::default(), Kept::default(), Kept::default());
+        Self { host, connections, clusters, secrets, nodes, tasks: BTreeMap::new() }
+    }
+
+    /// Serves those that are ours among `live` replicas until told to stop. Nodes and pods stay as they are.
+    pub async fn run(mut self, mut live: watch::Receiver<Live>, stop: CancellationToken) {
+        let client = self.host.client.clone();
+        let approving = self.approve(&stop);
+        let mut clusters = events::<Cluster>(Api::all(client.clone()), None);
+        let mut secrets = events::<Secret>(Api::namespaced(client.clone(), SYSTEM_NAMESPACE), None);
+        let mut nodes = events::<Node>(Api::all(client), Some("type=virtual-kubelet"));
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                event = clusters.next() => self.clusters.take(event, "Clusters"),
+                event = secrets.next() => self.secrets.take(event, "Secrets"),
+                event = nodes.next() => self.nodes.take(event, "Nodes"),
+                changed = live.changed() => if changed.is_err() { break },
+            }
+            let rest = tokio::time::sleep(TOGETHER);
+            tokio::pin!(rest);
+            loop {
+                tokio::select! {
+                    () = &mut rest => break,
+                    event = clusters.next() => self.clusters.take(event, "Clusters"),
+                    event = secrets.next() => self.secrets.take(event, "Secrets"),
+                    event = nodes.next() => self.nodes.take(event, "Nodes"),
+                }
+            }
+            let replicas = live.borrow_and_update().clone();
+            // Before everything was listed once, what is missing says nothing.
+            if self.clusters.listed && self.secrets.listed && self.nodes.listed && !replicas.is_empty() {
+                self.distribute(&replicas).await;
+            }
+        }
+        let tasks = std::mem::take(&mut self.tasks);
+        tasks.values().for_each(|task| task.stop.cancel());
+        for task in tasks.into_values() {
+            let _ = task.done.await;
+        }
+        self.connections.closed().await;
+        let _ = approving.await;
+    }
+
+    /// Tells each task what there is to know, begins those that are new and ends those whose Cluster is gone.
+    async fn distribute(&mut self, live: &Live) {
+        let served: BTreeMap<String, Arc<Cluster>> = self
+            .clusters
+            .objects
+            .iter()
+            .filter(|(_, cluster)| is_served(cluster))
+            .map(|(name, cluster)| (name.clone(), cluster.clone()))
+            .collect();
+        let rivals = rivals(&served);
+        let over: Vec<String> =
+            self.tasks.keys().filter(|name| !served.contains_key(*name)).cloned().collect();
+        for name in over {
+            if let Some(task) = self.tasks.remove(&name) {
+                task.stop.cancel();
+                let _ = task.done.await;
+            }
+        }
+        for (name, cluster) in &served {
+            let input = self.input(name, cluster, &served, &rivals, live);
+            match self.tasks.get(name) {
+                Some(task) => {
+                    task.input.send_if_modified(|before| {
+                        let changed = *before != input;
+                        *before = input;
+                        changed
+                    });
+                }
+                None => {
+                    let member = Member::new(self.host.clone(), self.connections.clone());
+                    let (sender, inputs) = watch::channel(input);
+                    let stop = CancellationToken::new();
+                    let done = tokio::spawn(member.run(inputs, stop.clone()));
+                    self.tasks.insert(name.clone(), Task { input: sender, stop, done });
+                }
+            }
+        }
+    }
+
+    fn input(
+        &self,
+        name: &str,
+        cluster: &Arc<Cluster>,
+        served: &BTreeMap<String, Arc<Cluster>>,
+        rivals: &BTreeMap<String, String>,
+        live: &Live,
+    ) -> Input {
+        let reference = cluster.spec.secret_ref.as_ref();
+        let secret = reference.filter(|secret| secret.namespace == SYSTEM_NAMESPACE);
+        let others = || served.iter().filter(|(other, _)| *other != name).map(|(_, cluster)| cluster);
+        Input {
+            cluster: cluster.clone(),
+            secret: secret.and_then(|secret| self.secrets.objects.get(&secret.name)).cloned(),
+            node: self.nodes.objects.get(name).cloned(),
+            assigned: owner(live, &share_key(cluster)) == Some(&self.host.serving.identity),
+            rival: rivals.get(name).cloned(),
+            account_shared: others()
+                .any(|other| !other.spec.id.is_empty() && other.spec.id == cluster.spec.id),
+            secret_shared: others().any(|other| other.spec.secret_ref.as_ref() == reference),
+        }
+    }
+
+    fn approve(&self, stop: &CancellationToken) -> JoinHandle<()> {
+        let (client, stop) = (self.host.client.clone(), stop.clone());
+        let vouched = self.host.serving.vouched.clone();
+        let requested = matches!(self.host.serving.certificates, Certificates::Requested { .. });
+        tokio::spawn(async move {
+            if requested {
+                let ourselves = identity::ourselves(&client).await;
+                approve::run(client, vouched, ourselves, stop).await;
+            }
+        })
+    }
+}
+
+/// The objects of one kind, by name.
+struct Kept<K> {
+    objects: BTreeMap<String, Arc<K>>,
+    fresh: BTreeMap<String, Arc<K>>,
+    listed: bool,
+}
+
+impl<K> Default for Kept<K> {
+    fn default() -> Self {
+        Self { objects: BTreeMap::new(), fresh: BTreeMap::new(), listed: false }
+    }
+}
+
+type Event<K> = Option<Result<watcher::Event<K>, watcher::Error>>;
+
+impl<K: Resource> Kept<K> {
+    fn take(&mut self, event: Event<K>, what: &str) {
+        match event {
+            Some(Ok(watcher::Event::Init)) => self.fresh.clear(),
+            Some(Ok(watcher::Event::InitApply(object))) => {
+                self.fresh.insert(object.name_any(), Arc::new(object));
+            }
+            Some(Ok(watcher::Event::InitDone)) => {
+                self.objects = std::mem::take(&mut self.fresh);
+                self.listed = true;
+            }
+            Some(Ok(watcher::Event::Apply(object))) => {
+                self.objects.insert(object.name_any(), Arc::new(object));
+            }
+            Some(Ok(watcher::Event::Delete(object))) => {
+                self.objects.remove(&object.name_any());
+            }
+            Some(Err(error)) => tracing::warn!(%error, "watching {what} failed, trying again"),
+            None => {}
+        }
+    }
+}
+
+fn events<K>(
+    api: Api<K>,
+    labels: Option<&str>,
+) -> BoxStream<'static, Result<watcher::Event<K>, watcher::Error>>
+where
+    K: Resource + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
+    K::DynamicType: Default + Clone + Hash + Eq,
+{
+    let mut config = watcher::Config::default().timeout(WATCH_SECONDS);
+    if let Some(labels) = labels {
+        config = config.labels(labels);
+    }
+    watcher(api, config).default_backoff().boxed()
+}
+
+impl fmt::Debug for Clusters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clusters").field("tasks", &self.tasks.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,412 @@
+//! Who needs what, what is known about it, and when to look at it again. It does nothing itself and asks nobody.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    time::Duration,
+};
+
+use federlet_node::{
+    contract::{PodId, ProviderError},
+    decide::Backoff,
+};
+use tokio::{sync::oneshot, time::Instant};
+
+use super::place::{Need, Origin, Place};
+
+/// What is known of one copy.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum State {
+    /// Nobody looked yet.
+    Unknown,
+    /// It is in the member as it should be.
+    InPlace(Copied),
+    /// The host has no such object, and neither has the member.
+    Missing,
+    /// The host has no such object any more. The last copy stays for those that use it, as on a kubelet's disk.
+    Kept,
+    /// The object never leaves the host.
+    Refused(ProviderError),
+    /// It did not work, and is tried again.
+    Failed(ProviderError),
+    /// No pod needs it, and nothing is left to do.
+    Closed,
+}
+
+/// A copy as it was last written or seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Copied {
+    /// Its UID in the member.
+    pub(super) uid: Box<str>,
+    /// Its version in the member. Any other was not made by us.
+    pub(super) version: Box<str>,
+    /// Of what it should be.
+    pub(super) digest: u64,
+}
+
+/// What came out of looking at a place.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) state: State,
+    /// The version of the host's object that this is about; none if there is no such object.
+    pub(super) host_version: Option<Box<str>>,
+    /// When to look again without being told.
+    pub(super) again: Option<Duration>,
+}
+
+impl From<State> for Finished {
+    fn from(state: State) -> Self {
+        Self { state, host_version: None, again: None }
+    }
+}
+
+/// A place to look at.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub(super) place: Place,
+    /// What it is made from; unknown for what an earlier process left.
+    pub(super) origin: Option<Origin>,
+    /// Whether any pod needs it.
+    pub(super) wanted: bool,
+    /// Whether some pod has seen it, and would miss it.
+    pub(super) seen: bool,
+    /// What was known before.
+    pub(super) state: State,
+}
+
+/// One place of the member.
+#[derive(Debug)]
+struct Entry {
+    origin: Option<Origin>,
+    /// The pods that need it, and whether each has seen it.
+    users: HashMap<PodId, bool>,
+    state: State,
+    host_version: Option<Box<str>>,
+    failures: u32,
+    due: Option<Instant>,
+    /// When it is due for its own sake, whoever needs it.
+    refresh: Option<Instant>,
+    busy: Option<Busy>,
+    waiting: Vec<oneshot::Sender<()>>,
+}
+
+/// What happens while somebody looks.
+#[derive(Debug, Default)]
+struct Busy {
+    wanted: bool,
+    /// Look again at once.
+    again: bool,
+    /// The version of the host's object that was announced last.
+    host: Option<Option<Box<str>>>,
+    /// The UID and version of the copy that were announced last.
+    member: Option<(Box<str>, Option<Box<str>>)>,
+}
+
+/// All places of one virtual node.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    entries: HashMap<Place, Entry>,
+    pods: HashMap<PodId, Box<[Place]>>,
+    due: BTreeSet<(Instant, Place)>,
+    /// How long a copy stays after the last pod that needed it.
+    linger: Duration,
+}
+
+impl Ledger {
+    pub(super) fn new(linger: Duration) -> Self {
+        Self { entries: HashMap::new(), pods: HashMap::new(), due: BTreeSet::new(), linger }
+    }
+
+    /// A pod needs exactly these. Gives something to wait for where it is not known yet that all is well.
+    ///
+    /// `started` is whether the pod ran before this process did: then it has seen what it needs.
+    pub(super) fn want(
+        &mut self,
+        pod: &PodId,
+        needs: &[Need],
+        started: bool,
+        now: Instant,
+    ) -> Result<Vec<oneshot::Receiver<()>>, ProviderError> {
+        for need in needs {
+            if let Some(other) = self.entries.get(&need.place).and_then(|entry| entry.origin.as_ref())
+                && *other != need.origin
+                && self.entries.get(&need.place).is_some_and(|entry| !entry.users.is_empty())
+            {
+                return Err(ProviderError::already_exists(format!(
+                    "{} of the member is for {other} already and cannot be for {} as well",
+                    need.place, need.origin
+                )));
+            }
+        }
+        let places: HashSet<&Place> = needs.iter().map(|need| &need.place).collect();
+        let before = self.pods.insert(pod.clone(), needs.iter().map(|need| need.place.clone()).collect());
+        for gone in before.iter().flatten().filter(|place| !places.contains(place)) {
+            self.leave(gone, pod, now);
+        }
+        let mut waits = vec![];
+        for need in needs {
+            let entry = self.entries.entry(need.place.clone()).or_insert_with(Entry::new);
+            entry.origin = Some(need.origin.clone());
+            *entry.users.entry(pod.clone()).or_default() |= started;
+            let known = match &entry.state {
+                State::InPlace(_) | State::Kept => true,
+                // A watch says when it appears. Who cannot start without it has reason to hope, so it is looked for.
+                State::Missing => need.optional,
+                State::Unknown | State::Refused(_) | State::Failed(_) | State::Closed => false,
+            };
+            if known && entry.busy.as_ref().is_none_or(|busy| busy.wanted) {
+                // It may have been on its way out.
+                let refresh = entry.refresh;
+                self.schedule(&need.place, refresh);
+                continue;
+            }
+            let (sender, receiver) = oneshot::channel();
+            entry.waiting.push(sender);
+            waits.push(receiver);
+            match &mut entry.busy {
+                Some(busy) => busy.again |= !busy.wanted,
+                None => self.schedule(&need.place, Some(now)),
+            }
+        }
+        Ok(waits)
+    }
+
+    /// Whether all that a pod needs is there.
+    pub(super) fn verdict(&mut self, pod: &PodId, needs: &[Need]) -> Result<(), ProviderError> {
+        for need in needs.iter().filter(|need| !matches!(need.origin, Origin::Service { .. })) {
+            let Some(entry) = self.entries.get_mut(&need.place) else {
+                return Err(ProviderError::unavailable(format!("{} is not known yet", need.place)));
+            };
+            let seen = entry.users.get(pod).copied().unwrap_or(false);
+            match &entry.state {
+                State::InPlace(_) => {
+                    entry.users.insert(pod.clone(), true);
+                }
+                State::Missing | State::Kept if need.optional || seen => {}
+                State::Missing | State::Kept => return Err(missing(&need.origin)),
+                State::Refused(_) if need.optional => {}
+                State::Refused(error) | State::Failed(error) => return Err(error.clone()),
+                State::Unknown | State::Closed => {
+                    return Err(ProviderError::unavailable(format!("{} is not known yet", need.place)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A pod needs nothing any more.
+    pub(super) fn release(&mut self, pod: &PodId, now: Instant) {
+        for place in self.pods.remove(pod).iter().flatten() {
+            self.leave(place, pod, now);
+        }
+    }
+
+    fn leave(&mut self, place: &Place, pod: &PodId, now: Instant) {
+        let Some(entry) = self.entries.get_mut(place) else { return };
+        entry.users.remove(pod);
+        if entry.users.is_empty() && entry.busy.is_none() {
+            // A token is for one pod, which never comes back.
+            let linger =
+                if matches!(entry.origin, Some(Origin::Token(_))) { Duration::ZERO } else { self.linger };
+            self.schedule(place, Some(now + linger));
+        }
+    }
+
+    /// Whether a pod needs anything.
+    pub(super) fn has(&self, pod: &PodId) -> bool {
+        self.pods.contains_key(pod)
+    }
+
+    /// The pods that need anything.
+    pub(super) fn pods(&self) -> impl Iterator<Item = &PodId> {
+        self.pods.keys()
+    }
+
+    /// The pods that need this.
+    pub(super) fn users(&self, place: &Place) -> impl Iterator<Item = &PodId> {
+        self.entries.get(place).into_iter().flat_map(|entry| entry.users.keys())
+    }
+
+    pub(super) fn knows(&self, place: &Place) -> bool {
+        self.entries.contains_key(place)
+    }
+
+    /// Something of ours in the member that no pod needs: it is looked at, and goes.
+    pub(super) fn abandon(&mut self, place: &Place, now: Instant) {
+        if !self.entries.contains_key(place) {
+            self.entries.insert(place.clone(), Entry::new());
+            self.schedule(place, Some(now + self.linger));
+        }
+    }
+
+    /// Something to be looked at now, whether or not a pod needs it.
+    pub(super) fn visit(&mut self, place: &Place, origin: Option<Origin>, now: Instant) {
+        let entry = self.entries.entry(place.clone()).or_insert_with(Entry::new);
+        if entry.origin.is_none() {
+            entry.origin = origin;
+        }
+        self.doubt(place, now);
+    }
+
+    /// The host announced a version of the object, or that it is gone.
+    pub(super) fn host_changed(&mut self, place: &Place, version: Option<&str>, now: Instant) {
+        let Some(entry) = self.entries.get_mut(place) else { return };
+        match &mut entry.busy {
+            Some(busy) => busy.host = Some(version.map(Into::into)),
+            None if entry.users.is_empty() || entry.host_version.as_deref() == version => {}
+            None => self.schedule(place, Some(now)),
+        }
+    }
+
+    /// The member announced a version of the copy, or that it is gone.
+    pub(super) fn member_changed(&mut self, place: &Place, uid: &str, version: Option<&str>, now: Instant) {
+        let Some(entry) = self.entries.get_mut(place) else { return };
+        match &mut entry.busy {
+            Some(busy) => busy.member = Some((uid.into(), version.map(Into::into))),
+            // It is on its way out, and its time is set.
+            None if entry.users.is_empty() => {}
+            None if entry.state.explains(uid, version) => {}
+            None => self.schedule(place, Some(now)),
+        }
+    }
+
+    /// Look again, whatever is known.
+    pub(super) fn doubt(&mut self, place: &Place, now: Instant) {
+        let Some(entry) = self.entries.get_mut(place) else { return };
+        match &mut entry.busy {
+            Some(busy) => busy.again = true,
+            None => self.schedule(place, Some(now)),
+        }
+    }
+
+    /// When there is something to do.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// The next place to look at, if it is time.
+    pub(super) fn take(&mut self, now: Instant) -> Option<Job> {
+        if self.next()? > now {
+            return None;
+        }
+        let (_, place) = self.due.pop_first()?;
+        let entry = self.entries.get_mut(&place)?;
+        entry.due = None;
+        let wanted = !entry.users.is_empty();
+        entry.busy = Some(Busy { wanted, ..Busy::default() });
+        let seen = entry.users.values().any(|seen| *seen);
+        Some(Job { origin: entry.origin.clone(), state: entry.state.clone(), place, wanted, seen })
+    }
+
+    /// Somebody looked. Whether the place is of no interest any more.
+    pub(super) fn done(&mut self, place: &Place, finished: Finished, now: Instant) -> bool {
+        let Some(entry) = self.entries.get_mut(place) else { return true };
+        let Finished { state, host_version, again } = finished;
+        let busy = entry.busy.take().unwrap_or_default();
+        let unexplained = busy.host.is_some_and(|version| version != host_version)
+            || busy.member.is_some_and(|(uid, version)| !state.explains(&uid, version.as_deref()));
+        entry.failures = if matches!(state, State::Failed(_)) { entry.failures.saturating_add(1) } else { 0 };
+        let pause = match &state {
+            State::Failed(ProviderError::Unavailable { retry_after, .. }) => {
+                Some(Backoff::spread(Backoff::default().pause(entry.failures, *retry_after)))
+            }
+            State::Failed(_) => Some(Backoff::spread(Backoff::SLOW.pause(entry.failures, None))),
+            _ => again,
+        };
+        entry.host_version = host_version;
+        entry.refresh = pause.map(|pause| now + pause);
+        let gone = state == State::Closed;
+        entry.state = state;
+        let needed = !entry.users.is_empty();
+        if !needed && gone && !busy.again {
+            self.entries.remove(place);
+            return true;
+        }
+        if busy.wanted {
+            // Whoever waits reads what came out of it.
+            for waiting in entry.waiting.drain(..) {
+                let _ = waiting.send(());
+            }
+        }
+        let due = if busy.again || (needed && (gone || unexplained)) {
+            Some(now)
+        } else if needed {
+            entry.refresh
+        } else if busy.wanted {
+            Some(now + self.linger)
+        } else {
+            entry.refresh.or(Some(now + self.linger.max(Duration::from_secs(1))))
+        };
+        self.schedule(place, due);
+        false
+    }
+
+    /// How often in a row looking at a place has failed.
+    pub(super) fn failures(&self, place: &Place) -> u32 {
+        self.entries.get(place).map_or(0, |entry| entry.failures)
+    }
+
+    /// Nobody will look at anything any more.
+    pub(super) fn close(&mut self) {
+        self.entries.values_mut().for_each(|entry| entry.waiting.clear());
+        self.due.clear();
+    }
+
+    fn schedule(&mut self, place: &Place, at: Option<Instant>) {
+        let Some(entry) = self.entries.get_mut(place) else { return };
+        if entry.busy.is_some() {
+            return;
+        }
+        if let Some(before) = entry.due.take() {
+            self.due.remove(&(before, place.clone()));
+        }
+        if let Some(at) = at {
+            entry.due = Some(at);
+            self.due.insert((at, place.clone()));
+        }
+    }
+}
+
+impl Entry {
+    fn new() -> Self {
+        Self {
+            origin: None,
+            users: HashMap::new(),
+            state: State::Unknown,
+            host_version: None,
+            failures: 0,
+            due: None,
+            refresh: None,
+            busy: None,
+            waiting: vec![],
+        }
+    }
+}
+
+impl State {
+    /// Whether what the member announced of a copy is what we know anyway.
+    fn explains(&self, uid: &str, version: Option<&str>) -> bool {
+        match (self, version) {
+            (Self::InPlace(known), Some(version)) => (&*known.uid, &*known.version) == (uid, version),
+            // The one that we replaced by another may be announced as gone afterwards.
+            (Self::InPlace(known), None) => *known.uid != *uid,
+            (Self::Kept, Some(_)) => true,
+            (Self::Kept, None) => false,
+            (_, None) => true,
+            (_, Some(_)) => false,
+        }
+    }
+}
+
+fn missing(origin: &Origin) -> ProviderError {
+    let reason = match origin {
+        Origin::Object { kind: crate::references::Kind::Secret, .. } => "MandatorySecretNotFound",
+        Origin::Object { kind: crate::references::Kind::ConfigMap, .. } => "MandatoryConfigMapNotFound",
+        Origin::Object { .. } => "ClaimNotFound",
+        Origin::Service { .. } => "ServiceNotFound",
+        Origin::Token(_) => "ServiceAccountNotFound",
+    };
+    ProviderError::rejected(reason, format!("{origin} not found on the host"))
+}
+
+#[cfg(test)]
+mod tests;

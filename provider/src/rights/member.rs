@@ -1,0 +1,53 @@
+use super::Right;
+
+/// What our account may do in a member, in every namespace, since namespaces come and go with those of the host.
+///
+/// Beyond it, the account may ask for new tokens of its own, and take itself away when the member is unjoined.
+pub const MEMBER_RIGHTS: &[Right] = &[
+    Right::new("", &["nodes"], &["list", "watch"], "capacity, labels and taints of the machines"),
+    Right::new(
+        "",
+        &["nodes/proxy"],
+        &["get"],
+        "what pods use, for `kubectl top` and autoscaling: `/stats/summary` and `/metrics/resource` of each machine",
+    ),
+    Right::new(
+        "",
+        &["pods"],
+        &["get", "list", "watch", "create", "patch", "delete"],
+        "run pods, see how they are, count what others use",
+    ),
+    Right::new(
+        "",
+        &["pods/ephemeralcontainers", "pods/resize"],
+        &["patch"],
+        "`kubectl debug`, and resize in place",
+    ),
+    Right::new("", &["pods/log"], &["get"], "`kubectl logs`"),
+    Right::new(
+        "",
+        &["pods/exec", "pods/attach", "pods/portforward"],
+        &["get", "create"],
+        "`kubectl exec`, `attach` and `port-forward`; websockets need both verbs",
+    ),
+    Right::new(
+        "",
+        &["namespaces"],
+        &["get", "list", "watch", "create", "delete"],
+        "know the cluster by the UID of `kube-system`; make namespaces, and take ours away again",
+    ),
+    Right::new(
+        "",
+        &["configmaps", "secrets", "persistentvolumeclaims", "services"],
+        &["get", "list", "watch", "create", "update", "delete"],
+        "what pods refer to goes along with them; only what carries our labels is changed",
+    ),
+    Right::new("", &["events"], &["list", "watch"], "why a pod does not start"),
+    Right::new(
+        "scheduling.k8s.io",
+        &["priorityclasses"],
+        &["list", "watch"],
+        "a class that is not there cannot be asked for",
+    ),
+    Right::new("node.k8s.io", &["runtimeclasses"], &["list", "watch"], "likewise"),
+];

@@ -1,0 +1,65 @@
+use std::{fs, path::PathBuf};
+
+use super::*;
+
+/// `UPDATE_RIGHTS=1 cargo test -p federlet-provider rights` writes what is stale.
+fn is_current(file: &str, expected: impl Fn(&str) -> String) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(file);
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    let expected = expected(&found);
+    if std::env::var_os("UPDATE_RIGHTS").is_some() {
+        fs::write(&path, &expected).unwrap();
+    } else {
+        assert_eq!(found, expected, "{} is stale", path.display());
+    }
+}
+
+#[test]
+fn the_roles_on_the_host_are_those_of_the_table() {
+    let yaml = |object: serde_json::Value| serde_saphyr::to_string(&object).unwrap();
+    let all = host_manifests().into_iter().map(yaml).collect::<Vec<_>>().join("---\n");
+    is_current("rbac/host.yaml", |_| all.clone());
+}
+
+#[test]
+fn the_documentation_shows_the_tables() {
+    is_current("../docs/joining.md", |found| {
+        let mut text = found.to_owned();
+        for (mark, rights) in [("member", MEMBER_RIGHTS), ("host", HOST_RIGHTS)] {
+            let (begin, end) = (format!("<!-- rights: {mark} -->\n"), format!("<!-- end: {mark} -->\n"));
+            let (from, to) = (text.find(&begin).unwrap() + begin.len(), text.find(&end).unwrap());
+            text.replace_range(from..to, &format!("\n{}\n", table(rights)));
+        }
+        text
+    });
+}
+
+/// A wildcard, or a right to give rights, is never least.
+#[test]
+fn no_right_opens_more_than_it_says() {
+    for right in MEMBER_RIGHTS.iter().chain(HOST_RIGHTS) {
+        let all = [&[right.group], right.resources, right.verbs, right.names].concat();
+        assert!(!all.contains(&"*"), "{right:?}");
+        for verb in ["escalate", "bind", "deletecollection"] {
+            assert!(!right.verbs.contains(&verb), "{right:?}");
+        }
+        // Without names, one may be anybody.
+        assert!(!right.verbs.contains(&"impersonate") || !right.names.is_empty(), "{right:?}");
+        assert!(!right.why.is_empty());
+    }
+}
+
+#[test]
+fn nothing_is_said_twice() {
+    for rights in [MEMBER_RIGHTS, HOST_RIGHTS] {
+        for (at, right) in rights.iter().enumerate() {
+            let again = rights[..at].iter().find(|other| {
+                other.group == right.group
+                    && other.namespace == right.namespace
+                    && other.names == right.names
+                    && other.resources.iter().any(|resource| right.resources.contains(resource))
+            });
+            assert_eq!(again, None, "{right:?}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The Prometheus text format of `/metrics/resource` and `/metrics/cadvisor`.
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use super::Names;
+
+/// What a machine says of itself, and that can be added up. Whatever else has no pod is about one machine alone.
+const OF_MACHINES: [&str; 3] =
+    ["node_cpu_usage_seconds_total", "node_memory_working_set_bytes", "node_swap_usage_bytes"];
+
+/// One metric with all that belongs to it, which the format wants in one place.
+#[derive(Default)]
+struct Family {
+    /// What it means and what it is: said once.
+    about: Vec<String>,
+    /// Samples of pods.
+    samples: Vec<String>,
+    /// The sum over machines, and the time of the latest one.
+    sum: Option<(f64, i64)>,
+}
+
+/// The metrics of all machines as those of one node.
+pub fn merge_metrics<'a>(texts: impl IntoIterator<Item = &'a str>, names: &impl Names) -> String {
+    let mut families: BTreeMap<&str, Family> = BTreeMap::new();
+    for text in texts {
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            take(&mut families, line, names);
+        }
+    }
+    let mut merged = String::new();
+    for (name, family) in families {
+        if family.samples.is_empty() && family.sum.is_none() {
+            continue;
+        }
+        for line in family.about.iter().chain(&family.samples) {
+            merged.push_str(line);
+            merged.push('\n');
+        }
+        if let Some((sum, time)) = family.sum {
+            let time = if time > 0 { format!(" {time}") } else { String::new() };
+            // Writing to a string cannot fail.
+            let _ = writeln!(merged, "{name} {sum}{time}");
+        }
+    }
+    merged
+}
+
+fn take<'a>(families: &mut BTreeMap<&'a str, Family>, line: &'a str, names: &impl Names) {
+    if let Some(comment) = line.strip_prefix('#') {
+        let mut words = comment.split_whitespace();
+        if let (Some("HELP" | "TYPE"), Some(name)) = (words.next(), words.next()) {
+            let about = &mut families.entry(name).or_default().about;
+            if about.len() < 2 && !about.iter().any(|known| known == line) {
+                about.push(line.to_owned());
+            }
+        }
+        return;
+    }
+    let end = line.find(['{', ' ']).unwrap_or(line.len());
+    let (name, rest) = line.split_at(end);
+    let Some(labels) = rest.strip_prefix('{') else {
+        if OF_MACHINES.contains(&name)
+            && let Some((value, time)) = sample(rest)
+        {
+            let (sum, latest) = families.entry(name).or_default().sum.unwrap_or((0.0, 0));
+            families.entry(name).or_default().sum = Some((sum + value, latest.max(time)));
+        }
+        return;
+    };
+    let Some((labels, after)) = read_labels(labels) else { return };
+    let label = |key: &str| labels.iter().find(|(k, _)| *k == key).map(|(_, value)| *value);
+    let (Some(namespace), Some(pod)) = (label("namespace"), label("pod")) else { return };
+    let Some(host) = names(namespace, pod) else { return };
+    let written: Vec<String> = labels
+        .iter()
+        .map(|(key, value)| match *key {
+            "namespace" => format!("namespace=\"{}\"", host.namespace),
+            "pod" => format!("pod=\"{}\"", host.name),
+            _ => format!("{key}=\"{value}\""),
+        })
+        .collect();
+    families.entry(name).or_default().samples.push(format!("{name}{{{}}}{after}", written.join(",")));
+}
+
+/// A value and its time.
+fn sample(rest: &str) -> Option<(f64, i64)> {
+    let mut words = rest.split_whitespace();
+    let value: f64 = words.next()?.parse().ok().filter(|value: &f64| value.is_finite())?;
+    Some((value, words.next().and_then(|time| time.parse().ok()).unwrap_or(0)))
+}
+
+/// Labels as they stand, still escaped, and what comes after the closing brace.
+fn read_labels(mut text: &str) -> Option<(Vec<(&str, &str)>, &str)> {
+    let mut labels = vec![];
+    loop {
+        text = text.trim_start_matches([',', ' ']);
+        if let Some(after) = text.strip_prefix('}') {
+            return Some((labels, after));
+        }
+        let (key, rest) = text.split_once("=\"")?;
+        let mut escaped = false;
+        let end = rest.char_indices().find_map(|(at, character)| {
+            if escaped {
+                escaped = false;
+                return None;
+            }
+            escaped = character == '\\';
+            (character == '"').then_some(at)
+        })?;
+        labels.push((key.trim(), &rest[..end]));
+        text = &rest[end + 1..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::HostName, *};
+
+    fn ours(namespace: &str, pod: &str) -> Option<HostName> {
+        (namespace == "shop-x" && pod.starts_with("web")).then(|| HostName {
+            namespace: "shop".into(),
+            name: pod.into(),
+            uid: "1".into(),
+        })
+    }
+
+    #[test]
+    fn machines_are_added_up_and_pods_get_the_hosts_names() {
+        let one = "# HELP node_cpu_usage_seconds_total Cumulative cpu time\n# TYPE node_cpu_usage_seconds_total counter\n\
+                   node_cpu_usage_seconds_total 10.5 1000\nscrape_error 0\n\
+                   container_memory_working_set_bytes{container=\"c\",namespace=\"shop-x\",pod=\"web-1\"} 5 1000\n\
+                   container_memory_working_set_bytes{container=\"c\",namespace=\"kube-system\",pod=\"dns\"} 7 1000\n";
+        let two = "# HELP node_cpu_usage_seconds_total Cumulative cpu time\n# TYPE node_cpu_usage_seconds_total counter\n\
+                   node_cpu_usage_seconds_total 2 2000\n\
+                   container_memory_working_set_bytes{container=\"a,}\\\"b\",namespace=\"shop-x\",pod=\"web-2\"} 6 2000\n";
+        let merged = merge_metrics([one, two], &ours);
+        assert_eq!(
+            merged,
+            "container_memory_working_set_bytes{container=\"c\",namespace=\"shop\",pod=\"web-1\"} 5 1000\n\
+             container_memory_working_set_bytes{container=\"a,}\\\"b\",namespace=\"shop\",pod=\"web-2\"} 6 2000\n\
+             # HELP node_cpu_usage_seconds_total Cumulative cpu time\n# TYPE node_cpu_usage_seconds_total counter\n\
+             node_cpu_usage_seconds_total 12.5 2000\n"
+        );
+    }
+
+    #[test]
+    fn what_is_not_a_metric_is_left_out() {
+        for bad in [
+            "",
+            "x",
+            "x{",
+            "x{a=\"b} 1",
+            "x{namespace=\"shop-x\"} 1",
+            "node_cpu_usage_seconds_total NaN",
+            "# TYPE",
+        ] {
+            assert_eq!(merge_metrics([bad], &ours), "", "{bad}");
+        }
+    }
+}

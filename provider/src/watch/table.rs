@@ -1,0 +1,148 @@
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::pod::{OurPod, Slot};
+use crate::{
+    capacity::{MemberNode, PodLoad, Resources},
+    names::MemberName,
+};
+
+/// How long the end of a pod is remembered. Whoever is told of it asks within moments.
+const REMEMBERED: Duration = Duration::from_secs(600);
+/// And how many of them at most.
+const MOST_DEPARTED: usize = 10_000;
+
+/// What a pod holds on its machine, and through which virtual node of this host it came.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Load {
+    pub(super) machine: Box<str>,
+    pub(super) node: Option<Box<str>>,
+    pub(super) requests: Resources,
+}
+
+/// The pods of a member.
+#[derive(Debug, Default)]
+pub(super) struct Pods {
+    ours: HashMap<Slot, OurPod>,
+    loads: HashMap<Slot, Load>,
+    departed: HashMap<Box<str>, (Instant, OurPod)>,
+}
+
+impl Pods {
+    pub(super) fn get(&self, slot: &Slot) -> Option<OurPod> {
+        self.ours.get(slot).cloned()
+    }
+
+    pub(super) fn of(&self, node: &MemberName) -> Vec<OurPod> {
+        self.ours.values().filter(|pod| pod.node() == node.as_str()).cloned().collect()
+    }
+
+    pub(super) fn departed(&self, host_uid: &str) -> Option<OurPod> {
+        self.departed.get(host_uid).map(|(_, pod)| pod.clone())
+    }
+
+    pub(super) fn loads(&self, node: &MemberName) -> Vec<PodLoad> {
+        let load = |load: &Load| PodLoad {
+            node: load.machine.clone(),
+            ours: load.node.as_deref() == Some(node.as_str()),
+            requests: load.requests.clone(),
+        };
+        self.loads.values().map(load).collect()
+    }
+
+    /// Takes in an event.
+    pub(super) fn apply(&mut self, slot: &Slot, ours: Option<OurPod>, load: Option<Load>) -> Applied {
+        let room = match load {
+            Some(load) => self.loads.insert(slot.clone(), load.clone()).is_none_or(|before| before != load),
+            None => self.loads.remove(slot).is_some(),
+        };
+        let before = match &ours {
+            Some(pod) => self.ours.insert(slot.clone(), pod.clone()),
+            None => self.ours.remove(slot),
+        };
+        let changed = ours.filter(|pod| before.as_ref() != Some(pod));
+        let same =
+            |before: &OurPod| self.ours.get(slot).is_some_and(|now| now.host_uid() == before.host_uid());
+        // Taken out of our hands, or its place taken by a pod of another UID on the host: the one before is gone.
+        let gone = before.filter(|before| !same(before));
+        if let Some(gone) = &gone {
+            self.depart(gone.clone());
+        }
+        Applied { changed, gone, room }
+    }
+
+    /// Takes in the answer to a write, unless an event told something newer already.
+    pub(super) fn apply_answer(&mut self, pod: OurPod) {
+        let known = self.ours.get(pod.slot());
+        if known.is_none_or(|known| pod.is_newer_than(known)) {
+            self.ours.insert(pod.slot().clone(), pod);
+        }
+    }
+
+    pub(super) fn remove(&mut self, slot: &Slot, last: Option<OurPod>) -> Applied {
+        let room = self.loads.remove(slot).is_some();
+        let before = self.ours.remove(slot);
+        let gone = last.or(before);
+        if let Some(gone) = &gone {
+            self.depart(gone.clone());
+        }
+        Applied { changed: None, gone, room }
+    }
+
+    /// What a complete list does not name is gone, whether or not anybody said so. Says which of ours are.
+    pub(super) fn keep_only(&mut self, listed: &HashSet<Slot>) -> Vec<OurPod> {
+        let known = self.ours.keys().chain(self.loads.keys());
+        let gone: HashSet<Slot> = known.filter(|slot| !listed.contains(*slot)).cloned().collect();
+        gone.iter().filter_map(|slot| self.remove(slot, None).gone).collect()
+    }
+
+    fn depart(&mut self, pod: OurPod) {
+        let now = Instant::now();
+        if self.departed.len() >= MOST_DEPARTED {
+            self.departed.retain(|_, (at, _)| now.duration_since(*at) < REMEMBERED);
+        }
+        if self.departed.len() >= MOST_DEPARTED {
+            self.departed.clear();
+        }
+        self.departed.insert(pod.host_uid().into(), (now, pod));
+    }
+}
+
+/// What an event changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Applied {
+    pub(super) changed: Option<OurPod>,
+    pub(super) gone: Option<OurPod>,
+    pub(super) room: bool,
+}
+
+/// The machines of a member.
+#[derive(Debug, Default)]
+pub(super) struct Nodes(HashMap<Box<str>, MemberNode>);
+
+impl Nodes {
+    pub(super) fn all(&self) -> Vec<MemberNode> {
+        let mut nodes: Vec<MemberNode> = self.0.values().cloned().collect();
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        nodes
+    }
+
+    /// True if anything that counts is not what it was: machines report every few seconds, mostly that nothing is new.
+    pub(super) fn apply(&mut self, node: MemberNode) -> bool {
+        let changed = self.0.get(&node.name).is_none_or(|before| *before != node);
+        self.0.insert(node.name.clone(), node);
+        changed
+    }
+
+    pub(super) fn remove(&mut self, name: &str) -> bool {
+        self.0.remove(name).is_some()
+    }
+
+    pub(super) fn keep_only(&mut self, listed: &HashSet<Box<str>>) {
+        self.0.retain(|name, _| listed.contains(name));
+    }
+}

@@ -1,0 +1,8 @@
+//! `federlet join`: a cluster, or a region of one, becomes a node of the host.
+
+mod args;
+mod crds;
+mod run;
+mod wait;
+
+pub(crate) use args::JoinArgs;

@@ -1,0 +1,216 @@
+use anyhow::{Context, bail};
+use federlet_provider::{
+    api::{Cluster, LocalSecretReference},
+    join::{
+        FIELD_MANAGER, FINALIZER, SYSTEM_NAMESPACE,
+        account::Account,
+        token::{FreshToken, secret_name},
+    },
+    names::HostId,
+    rights::{node_role, node_role_name},
+    settings::MemberSettings,
+};
+use k8s_openapi::{
+    api::{
+        core::v1::{Namespace, Node, Secret},
+        rbac::v1::ClusterRole,
+    },
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use kube::{
+    Api, Client, Config, Resource, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
+use serde_json::json;
+
+use super::{args::JoinArgs, crds, wait};
+use crate::{
+    host::{answered, command_client, host_id, read_config},
+    progress::Spinner,
+    serve::ensure_namespace,
+};
+
+impl JoinArgs {
+    /// Joins, and waits until the node is Ready.
+    pub(crate) async fn run(self) -> anyhow::Result<()> {
+        let name = self.name.to_string();
+        // What is wrong with the flags is said before anything is touched.
+        MemberSettings::read(&name, &self.labels(), &self.spec())?;
+        let host = self.host.client().await?;
+        let mut spinner = Spinner::start("asking the host");
+        let host_id = host_id(&host).await?;
+        spinner.say("asking the member");
+        let member = Member::reach(&self).await?;
+        if member.id == host_id.as_str() {
+            bail!("{} is the host itself, and a cluster cannot be a node of itself", member.shown);
+        }
+        spinner.say("looking at what is there");
+        for told in crds::ensure(&host).await? {
+            spinner.say(format!("told the host what {told} are"));
+        }
+        let before = self.check(&host, &member).await?;
+        ensure_namespace(&host).await?;
+        spinner.say("making an account in the member");
+        let secret = member.account(&host_id).await?;
+        let secrets: Api<Secret> = Api::namespaced(host.clone(), SYSTEM_NAMESPACE);
+        let apply = PatchParams::apply(FIELD_MANAGER).force();
+        secrets
+            .patch(&secret.name_any(), &apply, &Patch::Apply(&secret))
+            .await
+            .map_err(|error| answered("the host", &error).context("cannot store the credentials"))?;
+        spinner.say("writing the Cluster");
+        let cluster = self.write(&host, &member).await?;
+        allow_node(&host, &self.name, &cluster).await?;
+        drop(spinner);
+        let done = if before.is_some() { "joined before, and is up to date" } else { "joined" };
+        println!("cluster {name} ({}) {done}", member.version);
+        wait::until_ready(&host, &name, self.wait).await
+    }
+
+    /// Refuses a name that something else has, and a cluster whose namespaces would meet those of another.
+    async fn check(&self, host: &Client, member: &Member) -> anyhow::Result<Option<Cluster>> {
+        let name = self.name.as_str();
+        let clusters: Api<Cluster> = Api::all(host.clone());
+        let all =
+            clusters.list(&ListParams::default()).await.map_err(|error| answered("the host", &error))?.items;
+        let before = all.iter().find(|cluster| cluster.name_any() == name).cloned();
+        if let Some(before) = &before {
+            if before.meta().deletion_timestamp.is_some() {
+                bail!(
+                    "the Cluster {name} is still being deleted: wait for it, or finish it with `federlet unjoin {name} --force`"
+                );
+            }
+            if !before.spec.id.is_empty() && before.spec.id != member.id {
+                bail!(
+                    "the name {name} belongs to another cluster, at {}: choose another name, or `federlet unjoin {name}` first",
+                    before.spec.api_endpoint
+                );
+            }
+        } else {
+            let nodes: Api<Node> = Api::all(host.clone());
+            let node = nodes.get_opt(name).await.map_err(|error| answered("the host", &error))?;
+            if node.is_some_and(|node| node.labels().get("type").is_none_or(|kind| kind != "virtual-kubelet"))
+            {
+                bail!("the host has a node {name} already: choose another name");
+            }
+        }
+        let own = MemberSettings::read(name, &self.labels(), &self.spec())?;
+        for other in all.iter().filter(|other| other.name_any() != name && other.spec.id == member.id) {
+            let Ok(theirs) = MemberSettings::try_from(other) else { continue };
+            if own.namespaces.may_collide(&theirs.namespaces) {
+                bail!(
+                    "{} is joined already, as {}, and namespaces of the two could meet there: join regions with \
+                     --region-selector, each with a --namespace-suffix of its own",
+                    member.shown,
+                    other.name_any()
+                );
+            }
+        }
+        Ok(before)
+    }
+
+    async fn write(&self, host: &Client, member: &Member) -> anyhow::Result<Cluster> {
+        let mut spec = self.spec();
+        spec.id.clone_from(&member.id);
+        let there = member.config.cluster_url.to_string();
+        spec.api_endpoint =
+            self.member.cluster_endpoint.clone().unwrap_or_else(|| there.trim_end_matches('/').to_owned());
+        spec.insecure_skip_tls_verification = member.config.accept_invalid_certs;
+        spec.secret_ref =
+            Some(LocalSecretReference { namespace: SYSTEM_NAMESPACE.into(), name: secret_name(&member.id) });
+        let document = json!({
+            "apiVersion": Cluster::api_version(&()), "kind": Cluster::kind(&()), "spec": spec,
+            "metadata": { "name": self.name.as_str(), "labels": self.labels(), "finalizers": [FINALIZER] },
+        });
+        let clusters: Api<Cluster> = Api::all(host.clone());
+        clusters
+            .patch(self.name.as_str(), &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(document))
+            .await
+            .map_err(|error| answered("the host", &error).context("cannot write the Cluster"))
+    }
+}
+
+/// The member, while it is being joined.
+struct Member {
+    config: Config,
+    client: Client,
+    id: String,
+    version: String,
+    /// How it is called in messages.
+    shown: String,
+}
+
+impl Member {
+    async fn reach(args: &JoinArgs) -> anyhow::Result<Self> {
+        let file = &args.member.cluster_kubeconfig;
+        let config = read_config(Some(file), args.member.cluster_context.as_deref()).await?;
+        let client = command_client(config.clone())?;
+        let shown = format!("the cluster at {}", config.cluster_url);
+        let who = format!("{shown} (from {})", file.display());
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let system = namespaces.get("kube-system").await.map_err(|error| answered(&who, &error))?;
+        let version = client.apiserver_version().await.map_err(|error| answered(&who, &error))?;
+        let id = system.metadata.uid.unwrap_or_default();
+        Ok(Self { config, client, id, version: version.git_version, shown })
+    }
+
+    /// Makes our account there and returns the Secret with its token.
+    async fn account(&self, host: &HostId) -> anyhow::Result<Secret> {
+        let account = Account::of(host);
+        let refused = |error: kube::Error| {
+            answered("the member", &error).context("cannot make an account in the member")
+        };
+        account.ensure(&self.client, host).await.map_err(refused)?;
+        let token = FreshToken::request(&self.client, &account).await.map_err(refused)?;
+        let ca = self.config.root_cert.as_ref().map(|all| all.iter().map(|der| pem(der)).collect::<String>());
+        Ok(token.secret(&self.id, ca.as_deref().map(str::as_bytes)))
+    }
+}
+
+/// One certificate as text.
+fn pem(der: &[u8]) -> String {
+    let base64 = serde_json::to_value(k8s_openapi::ByteString(der.to_vec())).unwrap_or_default();
+    let base64 = base64.as_str().unwrap_or_default();
+    let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    for line in base64.as_bytes().chunks(64) {
+        text += &String::from_utf8_lossy(line);
+        text.push('\n');
+    }
+    text + "-----END CERTIFICATE-----\n"
+}
+
+/// Whoever serves the node may act as it, and as no other. The role goes with the Cluster.
+async fn allow_node(
+    host: &Client,
+    name: &federlet_provider::names::MemberName,
+    cluster: &Cluster,
+) -> anyhow::Result<()> {
+    let owner = OwnerReference {
+        api_version: Cluster::api_version(&()).into_owned(),
+        kind: Cluster::kind(&()).into_owned(),
+        name: cluster.name_any(),
+        uid: cluster.uid().context("the Cluster has no UID")?,
+        ..OwnerReference::default()
+    };
+    let roles: Api<ClusterRole> = Api::all(host.clone());
+    let role = node_role(name, owner);
+    roles
+        .patch(&node_role_name(name), &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&role))
+        .await
+        .map(drop)
+        .map_err(|error| answered("the host", &error).context("cannot write the role of the node"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_are_written_as_others_read_them() {
+        let text = pem(&[7; 100]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "-----BEGIN CERTIFICATE-----");
+        assert_eq!((lines[1].len(), lines.len()), (64, 5));
+        assert!(text.ends_with("-----END CERTIFICATE-----\n"));
+    }
+}

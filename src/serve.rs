@@ -1,0 +1,203 @@
+//! `federlet serve`: every member that joined, as a node of the host.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use federlet_node::{
+    api::ServingNames,
+    client::{client, heartbeat_client},
+    contract::NodeName,
+    metrics::Metrics,
+    pods::{HostPods, Scope},
+};
+use federlet_provider::{
+    api::Cluster,
+    clusters::{Certificates, Clusters, HostContext, Ports, Replicas, Serving, Vouched},
+    join::SYSTEM_NAMESPACE,
+    site::{HostNamespaces, find_host_api, host_api},
+    target::ApiAccess,
+};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client,
+    api::{ListParams, ObjectMeta, PostParams},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    host::{HostArgs, answered, host_id, published_address, reach_host},
+    kubelet::KubeletArgs,
+    process::{Heartbeat, arch, serve_metrics, stop_on_signals},
+    telemetry::TelemetryArgs,
+    work::{RegisterArgs, WorkArgs},
+};
+
+/// The flags of `federlet serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    host: HostArgs,
+
+    /// Where pods in members find the host's API server, as `ADDRESS:PORT` [default: where its Service `kubernetes`
+    /// leads].
+    #[arg(long, env = "FEDERLET_HOST_API", value_name = "ADDRESS:PORT", help_heading = "Host")]
+    host_api: Option<std::net::SocketAddr>,
+
+    #[command(flatten)]
+    register: RegisterArgs,
+
+    #[command(flatten)]
+    work: WorkArgs,
+
+    #[command(flatten)]
+    kubelet: KubeletArgs,
+
+    #[command(flatten)]
+    telemetry: TelemetryArgs,
+}
+
+impl ServeArgs {
+    /// Serves until SIGTERM or SIGINT.
+    pub(crate) async fn run(self) -> anyhow::Result<()> {
+        let Self { host, host_api, register, work, kubelet, telemetry } = self;
+        let told = telemetry.init()?;
+        let stop = stop_on_signals()?;
+        let metrics = Arc::new(Metrics::default());
+        let tasks = TaskTracker::new();
+        serve_metrics(&telemetry.metrics_addr, &metrics, &tasks, &stop).await?;
+
+        let config = host.config().await?;
+        let own = client(config.clone(), "serve", metrics.clone())?;
+        let Some(version) = reach_host(&own, work.startup_timeout, &stop).await? else { return Ok(()) };
+        let id = host_id(&own).await?;
+        let identity = register.identity("federlet");
+        tracing::info!(%version, host = %id, replica = identity, "the host answers");
+        ensure_namespace(&own).await?;
+        if !until_clusters_exist(&own, &stop).await? {
+            return Ok(());
+        }
+        let pod_api = pod_api(&own, host_api).await;
+
+        let pods = HostPods::new(Scope::Shared, None, metrics.clone());
+        let (watching, watch_client) = (pods.clone(), client(config.clone(), "watch", metrics.clone())?);
+        let (watch_stop, namespace_client) = (stop.clone(), watch_client.clone());
+        tasks.spawn(async move { watching.run(watch_client, watch_stop).await });
+        let namespaces = HostNamespaces::new();
+        tasks.spawn(namespaces.clone().run(namespace_client, stop.clone()));
+
+        let address = published_address(kubelet.address, kubelet.node_address, &config)?;
+        let kubelet_client = client(config.clone(), "kubelet-api", metrics.clone())?;
+        let domain = work.cluster_domain.clone();
+        let kubelets =
+            kubelet.kubelets(&kubelet_client, pods.clone(), domain, metrics.clone(), &tasks, &stop).await?;
+        let heartbeat = Heartbeat::start()?;
+        let context = HostContext {
+            id,
+            client: own.clone(),
+            version: version.to_string().parse()?,
+            host_version: version,
+            pods,
+            namespaces,
+            pod_api,
+            heartbeat: heartbeat.handle.clone(),
+            metrics: metrics.clone(),
+            serving: Serving {
+                identity: identity.clone(),
+                kubelets,
+                listen: kubelet.address,
+                ports: Ports::from(kubelet.port),
+                address,
+                certificates: certificates(&kubelet, address, &tasks, &stop).await?,
+                vouched: Vouched::default(),
+                arch: arch().to_owned(),
+                taints: register.taints(),
+                node: work.node(),
+                pods: work.pods(),
+            },
+            config: config.clone(),
+        };
+        let replicas = Replicas::new(heartbeat_client(config, metrics)?, own, identity);
+        let live = replicas.live();
+        tasks.spawn(replicas.run(stop.clone()));
+        Clusters::new(context).run(live, stop).await;
+        tasks.close();
+        tasks.wait().await;
+        tracing::info!("stopped; nodes and pods stay as they are");
+        told.finish().await;
+        Ok(())
+    }
+}
+
+async fn certificates(
+    kubelet: &KubeletArgs,
+    address: Option<IpAddr>,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) -> anyhow::Result<Certificates> {
+    let node = NodeName::new("federlet")?;
+    let names = ServingNames { node, addresses: address.into_iter().collect(), names: vec![] };
+    Ok(match kubelet.given_certificate(&names, tasks, stop).await? {
+        Some(given) => Certificates::Given(given),
+        None => Certificates::Requested { directory: kubelet.cert_dir.clone() },
+    })
+}
+
+async fn pod_api(client: &Client, told: Option<std::net::SocketAddr>) -> Option<ApiAccess> {
+    if let Some(told) = told {
+        return Some(host_api(told.ip(), told.port()));
+    }
+    let why = match find_host_api(client).await {
+        Ok(Some(found)) => return Some(found),
+        Ok(None) => "its Service `kubernetes` leads nowhere".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    tracing::warn!(why, "pods in members find no API server of the host: say where with --host-api");
+    None
+}
+
+/// Our own namespace is there after an installation; elsewhere it is made.
+pub(crate) async fn ensure_namespace(client: &Client) -> anyhow::Result<()> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let found = namespaces.get_opt(SYSTEM_NAMESPACE).await.map_err(|error| answered("the host", &error))?;
+    if found.is_some() {
+        return Ok(());
+    }
+    let metadata = ObjectMeta { name: Some(SYSTEM_NAMESPACE.into()), ..ObjectMeta::default() };
+    match namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_forbidden() => {
+            bail!("namespace {SYSTEM_NAMESPACE} is missing on the host: create it")
+        }
+        answer => answer
+            .map(drop)
+            .map_err(|error| answered("the host", &error))
+            .with_context(|| format!("cannot create namespace {SYSTEM_NAMESPACE}")),
+    }
+}
+
+/// Waits until the host knows what a Cluster is. False if told to stop meanwhile.
+async fn until_clusters_exist(client: &Client, stop: &CancellationToken) -> anyhow::Result<bool> {
+    let clusters: Api<Cluster> = Api::all(client.clone());
+    let mut said = false;
+    loop {
+        match clusters.list_metadata(&ListParams::default().limit(1)).await {
+            Ok(_) => return Ok(true),
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                if !std::mem::replace(&mut said, true) {
+                    tracing::warn!(
+                        "the host does not know Clusters yet; the first `federlet join` brings them"
+                    );
+                }
+            }
+            Err(kube::Error::Api(status)) if status.is_forbidden() => {
+                bail!("this identity may not list Clusters on the host: {}", status.message)
+            }
+            Err(error) => tracing::warn!(%error, "the host does not answer, trying again"),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return Ok(false),
+            () = tokio::time::sleep(Duration::from_secs(1)) => {}
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Federlet as a person runs it: one `federlet serve`, and members that joined by `federlet join`.
+
+use std::{
+    net::{IpAddr, UdpSocket},
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use federlet_sandbox::{Cluster, Sandbox, eventually};
+use tokio::{
+    process::{Child, Command},
+    sync::{Mutex, OnceCell},
+};
+
+use crate::SOON;
+
+/// A `federlet serve` beside the sandbox's host.
+#[derive(Debug)]
+pub struct Serve {
+    host: Cluster,
+    folder: PathBuf,
+    extra: Vec<String>,
+    child: Mutex<Option<Child>>,
+}
+
+impl Serve {
+    /// Starts one. `name` tells its files from those of others.
+    pub async fn start(host: &Cluster, name: &str, extra: &[&str]) -> Result<Self> {
+        let folder = std::env::temp_dir().join(format!("federlet-e2e-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        let extra = extra.iter().map(|word| (*word).to_owned()).collect();
+        let serve = Self { host: host.clone(), folder, extra, child: Mutex::default() };
+        serve.restart().await?;
+        Ok(serve)
+    }
+
+    /// Starts the program, again or for the first time.
+    pub async fn restart(&self) -> Result<()> {
+        let log = std::fs::File::options().create(true).append(true).open(self.folder.join("log"))?;
+        let address = address_towards(&self.host).await?.to_string();
+        let mut command = Command::new(program().await?);
+        command
+            .args(["serve", "--address", &address, "--kubelet-port", "0", "--metrics-addr", ""])
+            .args(["--kubeconfig".as_ref(), self.host.admin_kubeconfig().as_os_str()])
+            .args(["--cert-dir".as_ref(), self.folder.as_os_str()])
+            .args(&self.extra)
+            .env_remove("KUBECONFIG")
+            .stdin(Stdio::null())
+            .stderr(log)
+            .kill_on_drop(true);
+        *self.child.lock().await = Some(command.spawn()?);
+        Ok(())
+    }
+
+    /// As a crash does it: no warning, no last words.
+    pub async fn kill(&self) -> Result<()> {
+        if let Some(mut child) = self.child.lock().await.take() {
+            child.kill().await?;
+        }
+        Ok(())
+    }
+
+    /// As a rollout does it.
+    pub async fn terminate(&self) -> Result<()> {
+        let Some(mut child) = self.child.lock().await.take() else { return Ok(()) };
+        let id = child.id().context("it has ended")?.to_string();
+        ensure!(Command::new("kill").args(["-TERM", &id]).status().await?.success());
+        let ended = tokio::time::timeout(Duration::from_secs(30), child.wait()).await??;
+        ensure!(ended.success(), "federlet serve ended with {ended}: {}", self.log());
+        Ok(())
+    }
+
+    /// The process, while it runs.
+    pub async fn pid(&self) -> Option<u32> {
+        self.child.lock().await.as_ref().and_then(Child::id)
+    }
+
+    /// The last of what it said.
+    pub fn tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(60)..].join("\n")
+    }
+
+    /// What it said.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The sandbox's members as nodes of its host, shared by the tests of one program.
+#[derive(Debug)]
+pub struct Fleet {
+    /// The clusters.
+    pub sandbox: &'static Sandbox,
+    /// The host.
+    pub host: Cluster,
+    /// What serves the nodes.
+    pub serve: Serve,
+}
+
+/// The node of the sandbox's first member.
+pub const MEMBER1: &str = "fleet-member1";
+/// The node of its second.
+pub const MEMBER2: &str = "fleet-member2";
+/// The node of one region of the edge cluster.
+pub const BEIJING: &str = "ke-beijing-cluster";
+/// The node of the other.
+pub const HANGZHOU: &str = "ke-hangzhou-cluster";
+
+/// Nodes of the fleet: a name, the cluster behind it, and what tells a region.
+const MEMBERS: [(&str, &str, Option<&str>); 4] = [
+    (MEMBER1, "member1", None),
+    (MEMBER2, "member2", None),
+    (BEIJING, "edge", Some("location=beijing")),
+    (HANGZHOU, "edge", Some("location=hangzhou")),
+];
+
+impl Fleet {
+    /// The fleet of this test program: joined and served when the first test asks, ended with the last.
+    pub async fn shared() -> Result<Arc<Self>> {
+        static SHARED: Mutex<Weak<Fleet>> = Mutex::const_new(Weak::new());
+        let mut shared = SHARED.lock().await;
+        if let Some(fleet) = shared.upgrade() {
+            return Ok(fleet);
+        }
+        let sandbox = Sandbox::shared().await?;
+        let host = sandbox.cluster("host")?;
+        let serve = Serve::start(&host, "fleet", &[]).await?;
+        let fleet = Arc::new(Self { sandbox, host, serve });
+        for (node, cluster, region) in MEMBERS {
+            let mut words = vec![];
+            if let Some(region) = region {
+                words.extend(["--region-selector", region]);
+            }
+            fleet.join(node, &sandbox.cluster(cluster)?, &words).await.with_context(|| fleet.serve.log())?;
+        }
+        for (node, ..) in MEMBERS {
+            fleet.answers(node).await.with_context(|| fleet.serve.log())?;
+        }
+        *shared = Arc::downgrade(&fleet);
+        Ok(fleet)
+    }
+
+    /// `federlet join`, as a person types it.
+    pub async fn join(&self, node: &str, member: &Cluster, words: &[&str]) -> Result<String> {
+        let (host, member) = (self.host.admin_kubeconfig(), member.admin_kubeconfig());
+        let (host, member) = (host.to_string_lossy(), member.to_string_lossy());
+        let mut all = vec!["join", node, "--kubeconfig", &*host, "--cluster-kubeconfig", &*member];
+        all.extend(words);
+        federlet(&all).await
+    }
+
+    /// Waits until a node is Ready and its kubelet API answers.
+    pub async fn answers(&self, node: &str) -> Result<()> {
+        eventually("the node is Ready and answers", SOON, async || {
+            self.host
+                .kubectl_output(&["wait", &format!("node/{node}"), "--for=condition=Ready", "--timeout=5s"])
+                .await?;
+            let healthz = format!("/api/v1/nodes/{node}/proxy/healthz");
+            self.host.kubectl_output(&["get", "--raw", &healthz]).await
+        })
+        .await?;
+        Ok(())
+    }
+}
+
+/// The `federlet` command line; what it printed.
+pub async fn federlet(words: &[&str]) -> Result<String> {
+    let output = Command::new(program().await?)
+        .args(words)
+        .env_remove("KUBECONFIG")
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(Duration::from_secs(180), output).await??;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(said);
+    }
+    bail!(
+        "federlet {}: {}\n{said}{}",
+        words.join(" "),
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+/// The address under which the machines of a cluster reach us.
+pub async fn address_towards(host: &Cluster) -> Result<IpAddr> {
+    let kubeconfig = kube::config::Kubeconfig::read_from(host.admin_kubeconfig())?;
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?;
+    let there: IpAddr = config.cluster_url.host().context("no host")?.parse()?;
+    // Connecting a datagram socket sends nothing.
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    socket.connect((there, 443))?;
+    Ok(socket.local_addr()?.ip())
+}
+
+/// The `federlet` program of this checkout, built once.
+pub async fn program() -> Result<&'static Path> {
+    static PROGRAM: OnceCell<PathBuf> = OnceCell::const_new();
+    let program = PROGRAM.get_or_try_init(async || {
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let built =
+            Command::new(cargo).args(["build", "--quiet", "--bin", "federlet"]).current_dir(&root).status();
+        ensure!(built.await?.success(), "cannot build federlet");
+        // target/debug/deps/cluster-1234 → target/debug/federlet
+        let tests = std::env::current_exe()?;
+        let folder = tests.ancestors().nth(2).context("no target folder")?;
+        Ok::<_, anyhow::Error>(folder.join("federlet"))
+    });
+    Ok(program.await?)
+}

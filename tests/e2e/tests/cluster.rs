@@ -1,0 +1,20 @@
+//! Members and regions as nodes of a real host: what people do with them, through one `federlet serve`.
+
+#[path = "cluster/endings.rs"]
+mod endings;
+#[path = "cluster/fields.rs"]
+mod fields;
+#[path = "node/objects.rs"]
+mod objects;
+#[path = "cluster/placement.rs"]
+mod placement;
+#[path = "cluster/refusals.rs"]
+mod refusals;
+#[path = "cluster/regions.rs"]
+mod regions;
+#[path = "cluster/stage.rs"]
+mod stage;
+#[path = "cluster/streams.rs"]
+mod streams;
+#[path = "cluster/workloads.rs"]
+mod workloads;

@@ -1,0 +1,137 @@
+use anyhow::{Result, ensure};
+use federlet_e2e::{SOON, fleet::MEMBER1};
+use federlet_sandbox::eventually;
+use serde_json::{Value, json};
+
+use crate::{
+    objects::{create, pipe, pod, spec, workload},
+    stage::on_stage,
+};
+
+fn runs(command: &str, policy: &str) -> Value {
+    json!({"restartPolicy": policy,
+        "containers": [{"name": "app", "image": "busybox", "command": ["sh", "-c", command]}]})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_containers_end_is_told_exactly() -> Result<()> {
+    on_stage("endings", async |stage| {
+        let start = async |name: &str, extra: Value| stage.create(&pod(name, &spec(MEMBER1, extra))).await;
+        start("fails", runs("echo sorry > /dev/termination-log; exit 3", "Never")).await?;
+        start("restarts", runs("exit 1", "Always")).await?;
+        start("late", {
+            let mut late = runs("sleep 1000", "Never");
+            late["activeDeadlineSeconds"] = json!(2);
+            late
+        })
+        .await?;
+        start("nowhere", json!({"containers": [{"name": "app", "image": "no.such.registry/none:1"}]}))
+            .await?;
+        start(
+            "large",
+            json!({"containers": [{"name": "app", "image": "busybox", "command": ["sleep", "9"],
+            "resources": {"requests": {"example.com/none": "1"}, "limits": {"example.com/none": "1"}}}]}),
+        )
+        .await?;
+        stage.says("fails", ".status.phase", "Failed").await?;
+        stage.says("fails", ".status.containerStatuses[0].state.terminated.exitCode", "3").await?;
+        stage.says("fails", ".status.containerStatuses[0].state.terminated.message", "sorry\n").await?;
+        stage.says("late", ".status.reason", "DeadlineExceeded").await?;
+        eventually("it cannot be pulled", SOON, async || {
+            let reason = stage.field("nowhere", ".status.containerStatuses[0].state.waiting.reason").await?;
+            ensure!(["ErrImagePull", "ImagePullBackOff"].contains(&&*reason), "{reason}");
+            Ok(())
+        })
+        .await?;
+        eventually("it restarts", SOON, async || {
+            let count: u32 =
+                stage.field("restarts", ".status.containerStatuses[0].restartCount").await?.parse()?;
+            ensure!(count > 0, "not yet");
+            Ok(())
+        })
+        .await?;
+        // The host's own scheduler knows that no node has this; it never gets to the member.
+        stage
+            .says("large", ".status.conditions[?(@.type==\"PodScheduled\")].reason", "Unschedulable")
+            .await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_member_cannot_place_says_so() -> Result<()> {
+    on_stage("unplaced", async |stage| {
+        // Bound by hand, past the host's scheduler.
+        let asks = json!({"nodeName": MEMBER1, "nodeSelector": null, "containers": [{"name": "app", "image": "busybox",
+            "resources": {"requests": {"cpu": "500"}}}]});
+        stage.create(&pod("huge", &spec(MEMBER1, asks))).await?;
+        stage.says("huge", ".status.reason", "Unschedulable").await?;
+        let message = stage.field("huge", ".status.message").await?;
+        ensure!(message.contains("Insufficient cpu"), "{message}");
+        stage.told("huge", "FailedScheduling").await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ends_in_the_member_is_replaced_on_the_host() -> Result<()> {
+    on_stage("replaced", async |stage| {
+        let quick = json!({"terminationGracePeriodSeconds": 1});
+        let web = json!({"replicas": 1, "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": spec(MEMBER1, quick)}});
+        stage.create(&workload("Deployment", "web", &web)).await?;
+        stage.host.run("rollout status deployment/web --timeout=60s").await?;
+        for words in [["--wait=false", "--grace-period=1"], ["--force", "--grace-period=0"]] {
+            let name = stage.host.run("get pods -l app=web --field-selector=status.phase=Running -o jsonpath={.items[0].metadata.name}").await?;
+            stage.member.args(&["delete", "pod", &name, words[0], words[1]]).await?;
+            eventually("another pod is Ready", SOON, async || {
+                let ready = stage.host.run("get deployment web -o jsonpath={.status.readyReplicas}").await?;
+                let pods = stage.host.run("get pods -l app=web --field-selector=status.phase=Running -o name").await?;
+                ensure!(ready == "1" && !pods.contains(&name), "{ready} ready: {pods}");
+                Ok(())
+            })
+            .await?;
+        }
+        // Evicted in the member, as a drain there does it.
+        let name = stage.host.run("get pods -l app=web --field-selector=status.phase=Running -o jsonpath={.items[0].metadata.name}").await?;
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": stage.namespace}});
+        let path = format!("/api/v1/namespaces/{}/pods/{name}/eviction", stage.namespace);
+        pipe(&stage.member, &["create", "--raw", &path, "-f", "-"], &eviction).await?;
+        eventually("another pod is Ready", SOON, async || {
+            let pods = stage.host.run("get pods -l app=web --field-selector=status.phase=Running -o name").await?;
+            ensure!(!pods.is_empty() && !pods.contains(&name), "{pods}");
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_pod_of_the_same_name_is_left_alone() -> Result<()> {
+    on_stage("foreign", async |stage| {
+        // The member's namespace comes with the first pod.
+        stage.start("first", json!({})).await?;
+        create(
+            &stage.member,
+            &json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "taken"},
+            "spec": {"containers": [{"name": "app", "image": "nginx"}], "terminationGracePeriodSeconds": 0}}),
+        )
+        .await?;
+        let uid = stage.member.run("get pod taken -o jsonpath={.metadata.uid}").await?;
+        stage.create(&pod("taken", &spec(MEMBER1, json!({})))).await?;
+        let said = stage.told("taken", "ProviderNameTaken").await?;
+        ensure!(said.contains(&format!("{}/taken", stage.namespace)) && said.contains("not ours"), "{said}");
+        stage.says("taken", ".status.phase", "Pending").await?;
+        ensure!(stage.member.run("get pod taken -o jsonpath={.metadata.uid}").await? == uid);
+        stage.host.run("delete pod taken --timeout=30s").await?;
+        ensure!(
+            stage.member.run("get pod taken -o jsonpath={.metadata.uid}").await? == uid,
+            "it was deleted"
+        );
+        Ok(())
+    })
+    .await
+}
