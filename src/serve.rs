@@ -14,6 +14,7 @@ use federlet_node::{
 use federlet_provider::{
     api::Cluster,
     clusters::{Certificates, Clusters, HostContext, Ports, Replicas, Serving, Vouched},
+    follow::HostObjects,
     join::SYSTEM_NAMESPACE,
     site::{HostNamespaces, find_host_api, host_api},
     target::ApiAccess,
@@ -84,6 +85,8 @@ impl ServeArgs {
         let (watching, watch_client, watch_stop) = (pods.clone(), watch.clone(), stop.clone());
         tasks.spawn(async move { watching.run(watch_client, watch_stop).await });
         let namespaces = HostNamespaces::new();
+        let objects = HostObjects::new(watch.clone());
+        tasks.spawn(objects.clone().run(stop.clone()));
         tasks.spawn(namespaces.clone().run(watch.clone(), stop.clone()));
 
         let address = published_address(kubelet.address, kubelet.node_address, &config)?;
@@ -100,6 +103,7 @@ impl ServeArgs {
             host_version: version,
             pods,
             namespaces,
+            objects,
             pod_api,
             heartbeat: heartbeat.handle.clone(),
             metrics: metrics.clone(),

@@ -9,11 +9,15 @@
 pub mod claims;
 mod collect;
 mod desk;
+mod events;
+mod hear;
+mod host_objects;
 mod inventory;
 mod ledger;
 mod member;
 mod place;
 mod services;
+mod shelf;
 mod sources;
 mod tokens;
 mod work;
@@ -21,23 +25,23 @@ mod work;
 use std::{
     fmt,
     panic::AssertUnwindSafe,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
     time::Duration,
 };
 
 use federlet_node::contract::{Pod, PodId, ProviderError};
 use futures::{FutureExt, future::join_all};
 use kube::runtime::events::{Recorder, Reporter};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub use self::host_objects::HostObjects;
 use self::{
     desk::Desk,
     inventory::Inventory,
     ledger::{Finished, Job, State},
     member::Member,
     place::{Need, Origin, Place, Resource, TokenOrigin},
-    services::Services,
     sources::Sources,
 };
 use crate::{references::references, site::Site, target::Target, watch::MemberWatch};
@@ -89,8 +93,11 @@ pub struct Follow {
     sources: Sources,
     inventory: Arc<Inventory>,
     member: Member,
-    services: Services,
     recorder: Recorder,
+    /// Some volume on the host is over.
+    reclaim: Notify,
+    /// Whether the member's claims were compared with the host's since these were listed.
+    claims_compared: AtomicBool,
     /// The member's pods, once somebody said where they are watched.
     watch: OnceLock<Arc<MemberWatch>>,
 }
@@ -109,12 +116,24 @@ impl Follow {
         let member = Member::new(site.member.pods.clone());
         let reporter = Reporter { controller: "federlet".into(), instance: Some(site.host.node.to_string()) };
         let recorder = Recorder::new(site.host.client.clone(), reporter);
-        let (services, watch) = (Services::default(), OnceLock::new());
-        Arc::new(Self { site, settings, desk, sources, inventory, member, services, recorder, watch })
+        let (reclaim, claims_compared) = (Notify::new(), AtomicBool::new(false));
+        let watch = OnceLock::new();
+        Arc::new(Self {
+            site,
+            settings,
+            desk,
+            sources,
+            inventory,
+            member,
+            recorder,
+            reclaim,
+            claims_compared,
+            watch,
+        })
     }
 
     /// Says where the member's pods are watched. From then on nothing is written to a cluster that is not the member,
-    /// and pods that ended are noticed even if nobody says so.
+    /// Events about its pods are told on the host's, and pods that ended are noticed even if nobody says so.
     pub fn recognise_by(&self, watch: Arc<MemberWatch>) {
         let _ = self.watch.set(watch);
     }
@@ -154,8 +173,8 @@ impl Follow {
             tasks.spawn(self.inventory.clone().run(client, resource, target, stop.clone()));
         }
         tasks.spawn(self.clone().collect(stop.clone()));
-        tasks.spawn(self.clone().watch_claims(stop.clone()));
-        tasks.spawn(self.clone().watch_services(stop.clone()));
+        tasks.spawn(self.clone().hear_host(stop.clone()));
+        tasks.spawn(self.clone().relay_events(stop.clone()));
         tasks.spawn(self.clone().reclaim_volumes(stop.clone()));
         let workers = Arc::new(Semaphore::new(WORKERS));
         while let Ok(worker) = workers.clone().acquire_owned().await {
@@ -255,23 +274,9 @@ impl Follow {
                 optional: false,
             });
         }
-        needs.extend(self.services.needs(pod, &namespace));
+        needs.extend(self.services(pod, &namespace));
         Ok(needs)
     }
-}
-
-/// What a virtual node must be allowed on the host beside what every kubelet is: rules of a role.
-///
-/// Kubelets may read the claims and volumes of their own pods. We must hear of claims that wait for a volume before a
-/// pod is bound, and of those that went after the pod did.
-pub fn host_rules() -> serde_json::Value {
-    let rule = |group: &str, resources: &[&str], verbs: &[&str]| serde_json::json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
-    serde_json::json!([
-        rule("", &["persistentvolumeclaims"], &["get", "list", "watch"]),
-        rule("", &["persistentvolumeclaims/status"], &["patch"]),
-        rule("", &["persistentvolumes"], &["get", "list", "watch", "create", "patch", "delete"]),
-        rule("storage.k8s.io", &["storageclasses"], &["get"]),
-    ])
 }
 
 impl fmt::Debug for Follow {

@@ -19,6 +19,7 @@ pub use self::{
     spaces::{Space, Spaces},
 };
 use crate::{
+    follow::HostObjects,
     names::{HostId, HostPodKey, MemberPodKey},
     settings::MemberSettings,
     target::Target,
@@ -37,10 +38,14 @@ pub struct HostSide {
     pub node: NodeName,
     /// A client that acts for the node.
     pub client: Client,
+    /// A client that acts for Federlet itself, for what no node may do: to make volumes for claims.
+    pub own: Client,
     /// The host's pods.
     pub pods: Arc<HostPods>,
     /// The host's namespaces.
     pub namespaces: Arc<HostNamespaces>,
+    /// Its Services, claims and volumes.
+    pub objects: Arc<HostObjects>,
     /// Where to tell people about their pods.
     pub events: Events,
 }

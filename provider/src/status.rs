@@ -4,7 +4,7 @@
 //! them, what exists only in the member stays there, and whatever comes from a member is bounded and checked, so
 //! that no member can make the host's API server reject the status of a pod or swell its store.
 
-mod clean;
+pub(crate) mod clean;
 mod conditions;
 mod containers;
 mod ended;

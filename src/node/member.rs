@@ -10,6 +10,7 @@ use federlet_node::{
 };
 use federlet_provider::{
     clusters::{Alone, MemberFile},
+    follow::HostObjects,
     site::{HostNamespaces, HostSide, find_host_api},
 };
 use kube::Config;
@@ -44,15 +45,19 @@ impl Told<'_> {
         let pods = make("pods")?;
         let namespaces = HostNamespaces::new();
         tasks.spawn(namespaces.clone().run(make("watch")?, stop.clone()));
+        let objects = HostObjects::new(make("watch")?);
+        tasks.spawn(objects.clone().run(stop.clone()));
         let host_api = find_host_api(&pods).await.unwrap_or_default();
         let side = HostSide {
             id: host_id(&pods).await?,
             version: self.version.to_string().parse()?,
             node: self.node.clone(),
             events: Events::new(pods.clone(), self.node),
+            own: pods.clone(),
             client: pods,
             pods: self.host_pods.clone(),
             namespaces,
+            objects,
         };
         let addresses = self.address.into_iter().collect();
         let connected = Alone::connect(described, side, host_api, addresses, metrics, stop).await;

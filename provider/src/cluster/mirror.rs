@@ -7,21 +7,15 @@ use serde_json::{Value, json};
 use super::{ClusterProvider, phantom, writes::MemberPods};
 use crate::{
     errors::from_member,
-    marks,
     settings::Offline,
     site::Site,
     status::{View, ended, status, unreachable},
     watch::{OurPod, Slot},
 };
 
-/// The host's name for a pod of ours. What its annotations say is believed only if the mapping leads back to it.
+/// The host's name for a pod of ours.
 pub(super) fn key_of(site: &Site, pod: &OurPod) -> Option<PodKey> {
-    let annotations = match pod.host_namespace() {
-        Some(namespace) => json!({ marks::HOST_NAMESPACE: namespace }),
-        None => json!({}),
-    };
-    let namespace = site.target().namespaces.host_namespace(&pod.slot().namespace, &annotations)?;
-    Some(PodKey::new(namespace, pod.host_name()))
+    pod.host_key(&site.target().namespaces)
 }
 
 impl ClusterProvider {

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use super::approve::Vouched;
-use crate::{names::HostId, site::HostNamespaces, target::ApiAccess, version::Version};
+use crate::{follow::HostObjects, names::HostId, site::HostNamespaces, target::ApiAccess, version::Version};
 
 /// The host, and this process on it.
 #[derive(Clone)]
@@ -35,6 +35,8 @@ pub struct HostContext {
     pub pods: Arc<HostPods>,
     /// Its namespaces.
     pub namespaces: Arc<HostNamespaces>,
+    /// Its Services, claims and volumes.
+    pub objects: Arc<HostObjects>,
     /// Where pods in members find its API server.
     pub pod_api: Option<ApiAccess>,
     /// Where heartbeats run.

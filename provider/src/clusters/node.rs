@@ -66,8 +66,10 @@ impl RunningNode {
             version: host.version,
             node: name.clone(),
             client: pod_client.clone(),
+            own: host.client.clone(),
             pods: host.pods.clone(),
             namespaces: host.namespaces.clone(),
+            objects: host.objects.clone(),
             events: Events::new(pod_client.clone(), &name),
         };
         let addresses = host.serving.address.into_iter().collect();

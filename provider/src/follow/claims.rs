@@ -7,8 +7,8 @@
 //! data is. When the host's claim goes, that volume is released, and its reclaim policy decides about the data.
 
 mod decide;
+mod hear;
 mod reclaim;
-mod watch;
 
 use federlet_node::contract::ProviderError;
 use k8s_openapi::api::{
@@ -16,7 +16,7 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 use kube::{
-    Api,
+    Api, Client,
     api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
     runtime::events::{Event, EventType},
 };
@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 
 use self::decide::Volume;
 pub use self::decide::{PROVISIONER, csi_driver, storage_class};
+pub(super) use self::{hear::WaitingClaim, reclaim::OverVolume};
 use super::{
     Follow,
     ledger::{Finished, Job, State},
@@ -48,15 +49,11 @@ impl Follow {
     async fn look_at_claim(&self, job: &Job) -> Result<Finished, ProviderError> {
         let Some(namespace) = self.claim_namespace(job).await? else { return Ok(State::Closed.into()) };
         let name = &*job.place.name;
-        let claim = match self.sources.get(Resource::Claim, &namespace, name).await {
-            Ok(claim) => claim,
-            // A kubelet may ask only about claims of its pods. Not to know is no reason to delete anything.
-            Err(kube::Error::Api(status)) if status.code == 403 && !job.wanted => {
-                tracing::warn!(place = %job.place, message = status.message, "cannot see whether the host still has this claim");
-                return Ok(State::Closed.into());
-            }
-            Err(error) => return Err(from_host(&error, &format!("reading claim {namespace}/{name}"))),
-        };
+        let claims: Api<DynamicObject> =
+            Api::namespaced_with(self.host_client(), &namespace, &Resource::Claim.api());
+        let claim = claims.get_opt(name).await;
+        let claim = claim.map_err(|error| from_host(&error, &format!("reading claim {namespace}/{name}")))?;
+        let claim = claim.map(|claim| serde_json::to_value(claim).unwrap_or_default());
         let host_version = claim.as_ref().and_then(version);
         let target = self.site.target();
         let state = match &claim {
@@ -218,8 +215,13 @@ impl Follow {
         Ok(State::Closed)
     }
 
+    /// A kubelet may not see claims before their pods are bound to it, nor after, and makes no volumes.
+    fn host_client(&self) -> Client {
+        self.site.host.own.clone()
+    }
+
     fn volumes(&self) -> Api<DynamicObject> {
-        Api::all_with(self.site.host.client.clone(), &ApiResource::erase::<PersistentVolume>(&()))
+        Api::all_with(self.host_client(), &ApiResource::erase::<PersistentVolume>(&()))
     }
 
     async fn host_volume(&self, name: &str) -> Result<Option<Value>, ProviderError> {
@@ -231,7 +233,7 @@ impl Follow {
     /// The storage class of a claim, if it is one of our provisioner.
     async fn our_class(&self, claim: &Value) -> Result<Option<Value>, ProviderError> {
         let Some(name) = decide::class(claim) else { return Ok(None) };
-        let found = Api::<StorageClass>::all(self.site.host.client.clone()).get_opt(name).await;
+        let found = Api::<StorageClass>::all(self.host_client()).get_opt(name).await;
         let class = match found {
             Ok(class) => class.map(|class| serde_json::to_value(class).unwrap_or_default()),
             // Then it is taken for a class that both sides know.
@@ -267,7 +269,7 @@ impl Follow {
         let patch = json!({ "spec": { "capacity": { "storage": size } } });
         let params = PatchParams::default();
         self.volumes().patch(volume, &params, &Patch::Merge(&patch)).await.map_err(|error| failed(&error))?;
-        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.site.host.client.clone(), namespace);
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.host_client(), namespace);
         let patch = json!({ "status": { "capacity": { "storage": size }, "conditions": null } });
         claims.patch_status(name, &params, &Patch::Merge(&patch)).await.map_err(|error| failed(&error))?;
         Ok(())

@@ -35,7 +35,9 @@ impl Follow {
             }
             self.release_ended();
             // Which Services are needed is known once all were seen.
-            let known = NEEDED.into_iter().filter(|r| *r != Resource::Service || self.services.are_listed());
+            let known = NEEDED
+                .into_iter()
+                .filter(|r| *r != Resource::Service || self.site.host.objects.services.read().is_listed());
             for resource in known {
                 if let Some(copies) = self.inventory.all(resource) {
                     self.sweep(copies);

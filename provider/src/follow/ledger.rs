@@ -11,7 +11,10 @@ use federlet_node::{
 };
 use tokio::{sync::oneshot, time::Instant};
 
-use super::place::{Need, Origin, Place};
+use super::{
+    place::{Need, Origin, Place},
+    shelf::Name,
+};
 
 /// What is known of one copy.
 #[derive(Clone, Debug, PartialEq)]
@@ -219,6 +222,14 @@ impl Ledger {
     /// The pods that need anything.
     pub(super) fn pods(&self) -> impl Iterator<Item = &PodId> {
         self.pods.keys()
+    }
+
+    /// The Services of the host that are needed, by their names there.
+    pub(super) fn services(&self) -> impl Iterator<Item = Name> {
+        self.entries.values().filter_map(|entry| match &entry.origin {
+            Some(Origin::Service { namespace, name }) => Some(Name::new(namespace, name)),
+            _ => None,
+        })
     }
 
     /// The pods that need this.

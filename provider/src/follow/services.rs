@@ -1,121 +1,80 @@
 //! Services follow the pods that they select, so that pods in the member reach each other by the names they know.
 
 mod decide;
-mod index;
-
-use std::{
-    collections::HashSet,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
 
 use federlet_node::{
     contract::{Pod, PodId, ProviderError},
     decide::digest,
 };
-use futures::StreamExt;
-use kube::{
-    Api,
-    api::DynamicObject,
-    runtime::{WatchStreamExt, watcher},
-};
-use parking_lot::RwLock;
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
-use self::index::Index;
 use super::{
     Follow,
     ledger::{Finished, Job, State},
     place::{Need, Origin, Place, Resource},
+    shelf::Name,
     sources::{from_host, version},
     work::copied,
 };
 use crate::{json::text, names::MemberNamespace};
 
-/// How long one watch request lives. A connection that is dead without saying so is noticed within this time.
-const WATCH_SECONDS: u32 = 45;
-
-/// The host's Services, as far as they select pods.
-#[derive(Debug, Default)]
-pub(super) struct Services {
-    index: RwLock<Index>,
-    listed: AtomicBool,
+/// Whom a Service selects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Selection {
+    /// Labels, never none.
+    pub(super) selector: Box<[(Box<str>, Box<str>)]>,
+    version: Box<str>,
 }
 
-impl Services {
-    /// Whether all were seen once.
-    pub(super) fn are_listed(&self) -> bool {
-        self.listed.load(Ordering::Relaxed)
-    }
-
-    /// Those that select a pod.
-    pub(super) fn needs(&self, pod: &Pod, namespace: &MemberNamespace) -> Vec<Need> {
-        let host_namespace = pod.key().namespace();
-        let names = self.index.read().matching(host_namespace, &pod.metadata()["labels"]);
-        let need = |name: Box<str>| Need {
-            place: Place::new(Resource::Service, namespace, &name),
-            origin: Origin::Service { namespace: host_namespace.into(), name: Arc::from(&*name) },
-            optional: true,
-        };
-        names.into_iter().map(need).collect()
+impl Selection {
+    /// None if it stays on the host, whatever it selects.
+    pub(super) fn of(service: &Value) -> Option<Self> {
+        let version = service.get("metadata").and_then(|metadata| text(metadata, "resourceVersion"));
+        Some(Self {
+            selector: decide::selector(service)?.into(),
+            version: version.unwrap_or_default().into(),
+        })
     }
 }
 
 impl Follow {
-    /// Watches the host's Services until told to stop.
-    pub(super) async fn watch_services(self: Arc<Self>, stop: CancellationToken) {
-        let api: Api<DynamicObject> = Api::all_with(self.site.host.client.clone(), &Resource::Service.api());
-        let mut events =
-            watcher(api, watcher::Config::default().timeout(WATCH_SECONDS)).default_backoff().boxed();
-        let mut listed = HashSet::new();
-        loop {
-            let event = tokio::select! {
-                () = stop.cancelled() => return,
-                event = events.next() => event,
-            };
-            match event {
-                Some(Ok(watcher::Event::Init)) => listed.clear(),
-                Some(Ok(watcher::Event::InitApply(service))) => {
-                    listed.extend(self.service_changed(service, false));
-                }
-                Some(Ok(watcher::Event::InitDone)) => {
-                    self.services.index.write().keep_only(&std::mem::take(&mut listed));
-                    self.services.listed.store(true, Ordering::Relaxed);
-                    self.select_again(None);
-                }
-                Some(Ok(watcher::Event::Apply(service))) => {
-                    self.service_changed(service, true);
-                }
-                Some(Ok(watcher::Event::Delete(service))) => {
-                    let (namespace, name) = names(&service);
-                    if self.services.index.write().remove(&namespace, &name) {
-                        self.select_again(Some(&namespace));
-                    }
-                }
-                Some(Err(error)) => {
-                    tracing::debug!(%error, "watching the host's Services failed, trying again");
-                }
-                None => return,
-            }
-        }
+    /// The Services that select a pod.
+    pub(super) fn services(&self, pod: &Pod, namespace: &MemberNamespace) -> Vec<Need> {
+        let host_namespace = pod.key().namespace();
+        let labels = &pod.metadata()["labels"];
+        let services = self.site.host.objects.services.read();
+        let selecting =
+            services.within(host_namespace).filter(|(_, it)| decide::selects(&it.selector, labels));
+        let mut needs: Vec<Need> = selecting
+            .map(|(name, _)| Need {
+                place: Place::new(Resource::Service, namespace, name),
+                origin: Origin::Service { namespace: host_namespace.into(), name: name.into() },
+                optional: true,
+            })
+            .collect();
+        needs.sort_unstable_by(|a, b| a.place.cmp(&b.place));
+        needs
     }
 
-    /// Notes a Service and, if `now`, what that means for pods. Its name.
-    fn service_changed(&self, service: DynamicObject, now: bool) -> Option<(Box<str>, Box<str>)> {
-        let (namespace, name) = names(&service);
-        let service = serde_json::to_value(service).unwrap_or_default();
-        let selector = decide::selector(&service).map(Into::into);
-        let news = self.services.index.write().apply(&namespace, &name, selector);
-        if news && now {
-            self.select_again(Some(&namespace));
-        } else if let Ok(there) = self.site.target().namespaces.map(&namespace) {
-            let version = service.get("metadata").and_then(|metadata| text(metadata, "resourceVersion"));
-            self.desk.host_changed(&Place::new(Resource::Service, &there, &name), version);
+    /// A Service of the host is another than before; `others` is whether it selects others.
+    pub(super) fn service_changed(&self, name: &Name, others: bool) {
+        if others {
+            return self.select_again(Some(&name.namespace));
         }
-        Some((namespace, name))
+        let Ok(there) = self.site.target().namespaces.map(&name.namespace) else { return };
+        let place = Place::new(Resource::Service, &there, &name.name);
+        let version = self.site.host.objects.services.read().get(name).map(|it| it.version.clone());
+        self.desk.host_changed(&place, version.as_deref());
+    }
+
+    /// All Services were seen.
+    pub(super) fn services_listed(&self) {
+        if !self.site.host.objects.services.read().is_listed() {
+            return;
+        }
+        self.select_again(None);
+        let names: Vec<Name> = self.desk.ledger().services().collect();
+        names.iter().for_each(|name| self.service_changed(name, false));
     }
 
     /// Finds out again which Services the pods need, in one namespace or all.
@@ -180,9 +139,4 @@ impl Follow {
             Err(error) => Err(self.misplaced(&job.place, namespace, error)),
         }
     }
-}
-
-fn names(service: &DynamicObject) -> (Box<str>, Box<str>) {
-    let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
-    (text(&service.metadata.namespace), text(&service.metadata.name))
 }

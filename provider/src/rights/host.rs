@@ -55,6 +55,21 @@ pub const HOST_RIGHTS: &[Right] = &[
         &["get", "list", "watch"],
         "know the host by the UID of `kube-system`; namespaces of members go with those of the host",
     ),
+    Right::new("", &["services"], &["list", "watch"], "which Services select pods of a node"),
+    Right::new(
+        "",
+        &["persistentvolumeclaims"],
+        &["get", "list", "watch"],
+        "claims that wait for a volume in a member; their data goes when they do",
+    ),
+    Right::new("", &["persistentvolumeclaims/status"], &["patch"], "the size that a claim has grown to"),
+    Right::new(
+        "",
+        &["persistentvolumes"],
+        &["get", "list", "watch", "create", "patch", "delete"],
+        "volumes that stand for claims of members",
+    ),
+    Right::new("storage.k8s.io", &["storageclasses"], &["get"], "whether a claim is for us"),
     Right::new("discovery.k8s.io", &["endpointslices"], &["list"], "where pods find the host's API server")
         .within("default"),
     Right::new("", &["configmaps"], &["get", "list", "watch"], "the authority of client certificates")

@@ -16,7 +16,7 @@ const DEPTH_LIMIT: usize = 12;
 const FIELD_LIMIT: usize = 64 * 1024;
 
 /// Text without control characters, cut to what a person reads.
-pub(super) fn text(text: &str) -> String {
+pub(crate) fn text(text: &str) -> String {
     let mut kept = String::with_capacity(text.len().min(TEXT_LIMIT));
     for character in text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')) {
         if kept.len() + character.len_utf8() > TEXT_LIMIT {
@@ -29,7 +29,7 @@ pub(super) fn text(text: &str) -> String {
 }
 
 /// A reason: one word.
-pub(super) fn word(word: &str) -> String {
+pub(crate) fn word(word: &str) -> String {
     word.chars()
         .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/'))
         .take(WORD_LIMIT)
@@ -74,7 +74,7 @@ pub(super) fn fields(status: &mut Object) {
 }
 
 /// Whether this is a time as API servers write it: `2026-11-16T04:44:31Z`, with or without a fraction.
-pub(super) fn is_time(value: &Value) -> bool {
+pub(crate) fn is_time(value: &Value) -> bool {
     let Some(time) = value.as_str().and_then(|time| time.strip_suffix('Z')) else { return false };
     let (seconds, fraction) = time.split_once('.').unwrap_or((time, "0"));
     let digits = |part: &str, from: u32, to: u32| {

@@ -1,11 +1,12 @@
 use std::sync::Arc;
 
+use federlet_node::contract::PodKey;
 use serde_json::{Map, Value, json};
 
 use crate::{
     json::{Object, items, text},
     marks,
-    names::HostId,
+    names::{HostId, NamespaceMap},
 };
 
 /// Where a pod is in the member.
@@ -103,6 +104,16 @@ impl OurPod {
     /// The name that it has on the host.
     pub fn host_name(&self) -> &str {
         self.host_name.as_deref().unwrap_or(&self.slot.name)
+    }
+
+    /// Its key on the host. What its annotations say is believed only if the mapping leads back to it.
+    pub fn host_key(&self, namespaces: &NamespaceMap) -> Option<PodKey> {
+        let annotations = match self.host_namespace() {
+            Some(namespace) => json!({ marks::HOST_NAMESPACE: namespace }),
+            None => json!({}),
+        };
+        let namespace = namespaces.host_namespace(&self.slot.namespace, &annotations)?;
+        Some(PodKey::new(namespace, self.host_name()))
     }
 
     /// Whether this was seen later than the other. Versions of one API server grow, though nobody promised; one that

@@ -2,6 +2,8 @@
 
 #[path = "follow/claims.rs"]
 mod claims;
+#[path = "follow/events.rs"]
+mod events;
 #[path = "follow/services.rs"]
 mod services;
 #[path = "follow/stage.rs"]

@@ -42,7 +42,7 @@ async fn cordon_and_drain_move_pods_and_respect_budgets() -> Result<()> {
     on_stage("drain", async |stage| {
         let host = &stage.fleet.host;
         let mut web = spec(MEMBER1, json!({"terminationGracePeriodSeconds": 1}));
-        web["nodeSelector"] = json!({"kubernetes.io/role": "cluster"});
+        web["nodeSelector"] = json!({"node-role.kubernetes.io/cluster": ""});
         let web = json!({"replicas": 2, "selector": {"matchLabels": {"app": "web"}},
             "template": {"metadata": {"labels": {"app": "web"}}, "spec": web}});
         host.kubectl_output(&["cordon", MEMBER2]).await?;

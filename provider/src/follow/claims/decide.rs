@@ -23,11 +23,16 @@ const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 const WANTED_PROVISIONERS: [&str; 2] =
     ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"];
 
-/// Whether the host's scheduler chose this node for a pod with the claim, and now waits for us to make its volume.
-pub(super) fn waits_for_us(claim: &Value, node: &str) -> bool {
+/// The node that the host's scheduler chose for a pod with the claim, if it now waits for us to make the volume.
+pub(super) fn waits_for(claim: &Value) -> Option<&str> {
     let wanted = WANTED_PROVISIONERS.iter().any(|key| marks::annotation(claim, key) == Some(PROVISIONER));
     let bound = claim.get("spec").and_then(|spec| text(spec, "volumeName")).is_some();
-    wanted && !bound && !is_deleted(claim) && marks::annotation(claim, SELECTED_NODE) == Some(node)
+    if !wanted || bound || is_deleted(claim) { None } else { marks::annotation(claim, SELECTED_NODE) }
+}
+
+/// Whether it waits for this node.
+pub(super) fn waits_for_us(claim: &Value, node: &str) -> bool {
+    waits_for(claim) == Some(node)
 }
 
 pub(super) fn is_deleted(object: &Value) -> bool {
@@ -39,8 +44,8 @@ pub(super) fn is_deleted(object: &Value) -> bool {
 pub(super) enum Volume {
     /// There is none yet.
     None,
-    /// A claim of this node's member, by its UID there.
-    Ours(Member),
+    /// A claim of this node's member.
+    Ours(Claimed),
     /// A claim of another member.
     Elsewhere(String),
     /// Data on the host.
@@ -49,29 +54,37 @@ pub(super) enum Volume {
 
 /// The claim of a member that a volume of the host stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Member {
+pub(super) struct Claimed {
+    pub(super) node: String,
     pub(super) namespace: String,
     pub(super) name: String,
+    /// The UID that it has in the member.
     pub(super) uid: String,
+}
+
+impl Claimed {
+    /// None if it is not a volume of our provisioner.
+    pub(super) fn by(volume: &Value) -> Option<Self> {
+        let source = volume.pointer("/spec/csi").filter(|csi| text(csi, "driver") == Some(PROVISIONER))?;
+        let attribute = |key: &str| {
+            source.get("volumeAttributes").and_then(|all| text(all, key)).unwrap_or_default().to_owned()
+        };
+        Some(Self {
+            node: attribute("node"),
+            namespace: attribute("namespace"),
+            name: attribute("claim"),
+            uid: text(source, "volumeHandle").unwrap_or_default().to_owned(),
+        })
+    }
 }
 
 impl Volume {
     pub(super) fn of(volume: Option<&Value>, node: &str) -> Self {
         let Some(volume) = volume else { return Self::None };
-        let Some(source) = volume.pointer("/spec/csi").filter(|csi| text(csi, "driver") == Some(PROVISIONER))
-        else {
-            return Self::OnHost;
-        };
-        let attribute = |key: &str| {
-            source.get("volumeAttributes").and_then(|all| text(all, key)).unwrap_or_default().to_owned()
-        };
-        match attribute("node") {
-            here if here == node => Self::Ours(Member {
-                namespace: attribute("namespace"),
-                name: attribute("claim"),
-                uid: text(source, "volumeHandle").unwrap_or_default().to_owned(),
-            }),
-            there => Self::Elsewhere(there),
+        match Claimed::by(volume) {
+            Some(there) if there.node == node => Self::Ours(there),
+            Some(there) => Self::Elsewhere(there.node),
+            None => Self::OnHost,
         }
     }
 }
@@ -141,7 +154,6 @@ pub(super) fn volume(
         "kind": "PersistentVolume",
         "metadata": {
             "name": volume_name(uid),
-            "labels": { marks::NODE: node },
             "annotations": { PROVISIONED_BY: PROVISIONER },
         },
         "spec": {

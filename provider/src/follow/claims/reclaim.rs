@@ -1,13 +1,9 @@
 //! The end of volumes: the host's claim is gone, and the data in the member goes with it, if it is not to be kept.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use federlet_node::contract::ProviderError;
-use futures::StreamExt;
-use kube::{
-    api::{DeleteParams, Preconditions},
-    runtime::{WatchStreamExt, watcher},
-};
+use kube::api::{DeleteParams, Preconditions};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -15,71 +11,81 @@ use super::{
     super::{
         Follow,
         place::{Place, Resource},
+        shelf::Name,
         sources::from_host,
     },
-    decide::{self, Volume},
+    decide::{self, Claimed},
 };
-use crate::{json::text, marks};
-
-/// How long one watch request lives. A connection that is dead without saying so is noticed within this time.
-const WATCH_SECONDS: u32 = 45;
+use crate::json::text;
 
 /// How often what did not work is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
 
+/// A volume of the host that stood for a claim of some member, and whose data nobody wants any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct OverVolume {
+    uid: String,
+    there: Claimed,
+}
+
+impl OverVolume {
+    pub(in super::super) fn of(volume: &Value) -> Option<Self> {
+        if !decide::is_over(volume) {
+            return None;
+        }
+        let uid = volume.get("metadata").and_then(|metadata| text(metadata, "uid"))?.to_owned();
+        Some(Self { uid, there: Claimed::by(volume)? })
+    }
+}
+
 impl Follow {
     /// Reclaims volumes of this node until told to stop.
     pub(in super::super) async fn reclaim_volumes(self: Arc<Self>, stop: CancellationToken) {
-        let ours = format!("{}={}", marks::NODE, self.site.host.node);
-        let config = watcher::Config::default().labels(&ours).timeout(WATCH_SECONDS);
-        let mut events = watcher(self.volumes(), config).default_backoff().boxed();
-        let mut over: HashMap<String, Value> = HashMap::new();
-        let mut timer = tokio::time::interval(AGAIN);
         loop {
+            let left = self.reclaim_all().await;
+            let pause = async {
+                match left {
+                    true => tokio::time::sleep(AGAIN).await,
+                    false => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 () = stop.cancelled() => return,
-                event = events.next() => match event {
-                    Some(Ok(watcher::Event::Apply(volume) | watcher::Event::InitApply(volume))) => {
-                        let volume = serde_json::to_value(volume).unwrap_or_default();
-                        let name = volume.get("metadata").and_then(|metadata| text(metadata, "name"));
-                        if let Some(name) = name.filter(|_| decide::is_over(&volume)) {
-                            over.insert(name.to_owned(), volume);
-                            timer.reset_immediately();
-                        }
-                    }
-                    Some(Ok(watcher::Event::Delete(volume))) => {
-                        over.remove(volume.metadata.name.as_deref().unwrap_or_default());
-                    }
-                    Some(Ok(_)) => {}
-                    Some(Err(error)) => tracing::debug!(%error, "cannot watch the host's volumes, trying again"),
-                    None => return,
-                },
-                _ = timer.tick(), if !over.is_empty() => {
-                    for (name, volume) in std::mem::take(&mut over) {
-                        if let Err(error) = self.reclaim(&name, &volume).await {
-                            tracing::warn!(volume = name, %error, "cannot reclaim a volume, will try again");
-                            over.insert(name, volume);
-                        }
-                    }
-                }
+                () = self.reclaim.notified() => {}
+                () = pause => {}
             }
         }
     }
 
-    async fn reclaim(&self, name: &str, volume: &Value) -> Result<(), ProviderError> {
-        let Volume::Ours(there) = Volume::of(Some(volume), self.site.host.node.as_str()) else {
-            return Ok(());
+    /// Whether some could not be.
+    async fn reclaim_all(&self) -> bool {
+        let here = self.site.host.node.as_str();
+        let over: Vec<(Name, OverVolume)> = {
+            let volumes = self.site.host.objects.volumes.read();
+            let ours = volumes.all().filter(|(_, volume)| volume.there.node == here);
+            ours.map(|(name, volume)| (name, volume.clone())).collect()
         };
+        let mut left = false;
+        for (name, volume) in over {
+            if let Err(error) = self.reclaim(&name.name, &volume).await {
+                tracing::warn!(volume = &*name.name, %error, "cannot reclaim a volume, will try again");
+                left = true;
+            }
+        }
+        left
+    }
+
+    async fn reclaim(&self, name: &str, volume: &OverVolume) -> Result<(), ProviderError> {
         self.recognise().await?;
         let place = Place {
             resource: Resource::Claim,
-            namespace: there.namespace.as_str().into(),
-            name: there.name.as_str().into(),
+            namespace: volume.there.namespace.as_str().into(),
+            name: volume.there.name.as_str().into(),
         };
         // By its UID: a claim of that name which came later is not touched.
-        self.member.delete(&place, &there.uid).await?;
-        let uid = volume.get("metadata").and_then(|metadata| text(metadata, "uid")).map(str::to_owned);
-        let params = DeleteParams::default().preconditions(Preconditions { uid, resource_version: None });
+        self.member.delete(&place, &volume.there.uid).await?;
+        let only_this = Preconditions { uid: Some(volume.uid.clone()), resource_version: None };
+        let params = DeleteParams::default().preconditions(only_this);
         match self.volumes().delete(name, &params).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),

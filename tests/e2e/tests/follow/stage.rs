@@ -10,12 +10,14 @@ use federlet_node::{
     pods::{Events, HostPods, Scope},
 };
 use federlet_provider::{
-    follow::{Follow, FollowSettings},
+    follow::{Follow, FollowSettings, HostObjects},
     names::{HostId, MemberName, NamespaceMap},
+    rights::{HOST_RIGHTS, Right},
     settings::MemberSettings,
     site::{Clients, HostNamespaces, HostSide, Site},
     target::{ApiAccess, Target},
     version::Version,
+    watch::MemberWatch,
 };
 use federlet_sandbox::{Cluster, Sandbox};
 use k8s_openapi::api::{
@@ -29,7 +31,10 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
 
 /// Quick enough to be watched.
 pub(super) const QUICK: FollowSettings = FollowSettings {
@@ -128,15 +133,17 @@ impl Stage {
             "capacity": room, "allocatable": room, "conditions": [{ "type": "Ready", "status": "True" }],
         } });
         nodes.patch_status(namespace, &PatchParams::default(), &Patch::Strategic(&status)).await?;
+        let rules: Vec<_> =
+            HOST_RIGHTS.iter().filter(|right| right.namespace.is_none()).map(Right::rule).collect();
         let rights = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-            "metadata": { "name": namespace }, "rules": federlet_provider::follow::host_rules(),
+            "metadata": { "name": namespace }, "rules": rules,
         });
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
             "metadata": { "name": namespace },
             "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": namespace },
-            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": format!("system:node:{namespace}") }],
+            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": namespace }],
         });
         Api::<ClusterRole>::all(host.clone())
             .create(&PostParams::default(), &serde_json::from_value(rights)?)
@@ -172,7 +179,12 @@ impl Stage {
     /// Starts to follow, as a process would that was started now. It acts on the host with the rights of a kubelet.
     pub(super) async fn start(&self, settings: FollowSettings) -> Result<Running> {
         let metrics = Arc::new(Metrics::default());
-        let mut config = admin(self.host_cluster.admin_kubeconfig()).await?;
+        let config = admin(self.host_cluster.admin_kubeconfig()).await?;
+        let mut process = config.clone();
+        process.headers.push(("impersonate-user".parse()?, self.node.parse()?));
+        let own = client(process, "own", metrics.clone())?;
+        let objects = HostObjects::new(own.clone());
+        let mut config = config;
         for (name, value) in [
             ("impersonate-user", format!("system:node:{}", self.node)),
             ("impersonate-group", "system:nodes".into()),
@@ -183,24 +195,40 @@ impl Stage {
         let member = client(admin(self.member_cluster.admin_kubeconfig()).await?, "follow", metrics.clone())?;
         let node = NodeName::new(&self.node)?;
         let stop = CancellationToken::new();
+        tokio::spawn(objects.clone().run(stop.clone()));
         let pods = HostPods::new(Scope::Node(node.clone()), None, metrics.clone());
         pods.join(&node);
         let watch = (pods.clone(), host.clone(), stop.clone());
         tokio::spawn(async move { watch.0.run(watch.1, watch.2).await });
-        let id = Api::<Namespace>::all(self.host.client.clone()).get("kube-system").await?.metadata.uid;
-        let id = HostId::new(&id.unwrap_or_default())?;
+        let id = self.host_id().await?;
+        let system = Api::<Namespace>::all(self.member.client.clone()).get("kube-system").await?;
+        let identity = system.metadata.uid.unwrap_or_default();
         let name = MemberName::new(&self.node)?;
         let api = ApiAccess::Host { name: "kubernetes.host".into(), port: 6443, address: None };
         let mut target = Target::new(id.clone(), name.clone(), Version::v1(35), api);
         target.namespaces = self.map.clone();
         let events = Events::new(host.clone(), &node);
         let namespaces = HostNamespaces::new();
-        let host = HostSide { id, version: Version::v1(35), node, client: host, pods, namespaces, events };
+        let version = Version::v1(35);
+        let host = HostSide { id, version, node, client: host, own, pods, namespaces, objects, events };
         let member = Clients { pods: member.clone(), watch: member.clone(), streams: member };
         let site = Site::new(host, member, MemberSettings::new(name), target);
         let follow = Follow::with(site.clone(), settings);
+        let tasks = TaskTracker::new();
+        follow.recognise_by(MemberWatch::start(
+            site.member.clone(),
+            site.host.id.clone(),
+            identity,
+            &tasks,
+            &stop,
+        ));
         let task = tokio::spawn(follow.clone().run(stop.clone()));
         Ok(Running { follow, site, metrics, stop: stop.drop_guard(), task })
+    }
+
+    pub(super) async fn host_id(&self) -> Result<HostId> {
+        let system = Api::<Namespace>::all(self.host.client.clone()).get("kube-system").await?;
+        Ok(HostId::new(&system.metadata.uid.unwrap_or_default())?)
     }
 
     /// Makes a pod on the host that is bound to the node, and reads it back as the node sees it.

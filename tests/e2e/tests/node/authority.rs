@@ -14,7 +14,10 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType,
 };
 
-pub(crate) struct Authority(Issuer<'static, KeyPair>);
+pub(crate) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
 
 /// A certificate and its key, in files that go with it.
 pub(crate) struct Files {
@@ -52,7 +55,8 @@ impl Authority {
         let files = cluster.certificates();
         let text = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("{}", path.display()));
         let key = KeyPair::from_pem(&text(&files.key("ca"))?)?;
-        Ok(Self(Issuer::from_ca_cert_pem(&text(&files.certificate("ca"))?, key)?))
+        let pem = text(&files.certificate("ca"))?;
+        Ok(Self { issuer: Issuer::from_ca_cert_pem(&pem, key)?, pem })
     }
 
     /// One that calls itself as every cluster's does and signs for nobody.
@@ -60,7 +64,14 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "kubernetes-ca");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Ok(Self(Issuer::new(params, KeyPair::generate()?)))
+        let key = KeyPair::generate()?;
+        let pem = params.self_signed(&key)?.pem();
+        Ok(Self { issuer: Issuer::new(params, key), pem })
+    }
+
+    /// Its own certificate.
+    pub(crate) fn pem(&self) -> &str {
+        &self.pem
     }
 
     /// A client certificate of an administrator, good from one time to another, both in seconds from now.
@@ -73,7 +84,7 @@ impl Authority {
         self.client(&format!("system:node:{name}"), "system:nodes", -60, 600)
     }
 
-    fn client(&self, user: &str, group: &str, from: i64, until: i64) -> Result<Files> {
+    pub(crate) fn client(&self, user: &str, group: &str, from: i64, until: i64) -> Result<Files> {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, user);
@@ -106,7 +117,7 @@ impl Authority {
         let folder = std::env::temp_dir().join(format!("federlet-e2e-{}-{unique}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         let files = Files { folder };
-        std::fs::write(files.certificate(), params.signed_by(&key, &self.0)?.pem())?;
+        std::fs::write(files.certificate(), params.signed_by(&key, &self.issuer)?.pem())?;
         std::fs::write(files.key(), key.serialize_pem())?;
         Ok(files)
     }

@@ -214,3 +214,70 @@ impl Called<'_> {
         .await
     }
 }
+
+/// Somebody who may ask the host nothing about others cannot know who calls.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_way_to_know_who_calls_it_does_not_start() -> Result<()> {
+    let sandbox = Sandbox::shared().await?;
+    let host = sandbox.cluster("host")?;
+    let nobody = Authority::of(&host)?.client("nobody", "nobodies", -60, 600)?;
+    let mut node = Process::new(&host, "e2e-blind").await?.acting_as(&nobody)?;
+    node.restart().await?;
+    let ended = node.ends().await?;
+    let log = node.log();
+    ensure!(!ended.success() && log.contains("no way to authenticate anybody"), "{ended}: {log}");
+    // Who can know it, but not ask whether they may, does not start either.
+    let ca = host.certificates().certificate("ca").display().to_string();
+    let mut node =
+        Process::new(&host, "e2e-blind").await?.acting_as(&nobody)?.with(&["--client-ca-file", &ca]);
+    node.restart().await?;
+    let ended = node.ends().await?;
+    let log = node.log();
+    ensure!(!ended.success() && log.contains("SubjectAccessReviews"), "{ended}: {log}");
+    Ok(())
+}
+
+/// A CA that the host publishes beside its own, as when it changes from one to the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_client_ca_of_the_host_counts_at_once() -> Result<()> {
+    let sandbox = Sandbox::shared().await?;
+    let host = sandbox.cluster("host")?;
+    let node = Process::start(&host, "e2e-newca").await?;
+    let next = Authority::stranger()?;
+    let administrator = next.administrator(-60, 600)?;
+    let client =
+        caller(&host, node.address, node.port, Credentials::Certificate(&administrator.credentials()))
+            .await?;
+    ensure!(ask(&client, "/healthz", false).await? == StatusCode::UNAUTHORIZED);
+    let before = published_ca(&host).await?;
+    publish_ca(&host, &format!("{before}{}", next.pem())).await?;
+    let accepted = eventually("it is accepted", SOON, async || {
+        let answer = ask(&client, "/healthz", false).await?;
+        ensure!(answer == StatusCode::OK, "{answer}");
+        Ok(())
+    })
+    .await;
+    publish_ca(&host, &before).await?;
+    accepted?;
+    eventually("it is accepted no more", SOON, async || {
+        let answer = ask(&client, "/healthz", false).await?;
+        ensure!(answer == StatusCode::UNAUTHORIZED, "{answer}");
+        Ok(())
+    })
+    .await?;
+    node.finish().await
+}
+
+const CA: [&str; 4] = ["-n", "kube-system", "configmap", "extension-apiserver-authentication"];
+
+async fn published_ca(host: &Cluster) -> Result<String> {
+    let map = host.kubectl_output(&[&["get"][..], &CA, &["-o", "json"]].concat()).await?;
+    let map: serde_json::Value = serde_json::from_str(&map)?;
+    Ok(map["data"]["client-ca-file"].as_str().context("no CA")?.to_owned())
+}
+
+async fn publish_ca(host: &Cluster, bundle: &str) -> Result<()> {
+    let patch = json!({"data": {"client-ca-file": bundle}}).to_string();
+    host.kubectl_output(&[&["patch"][..], &CA, &["--type=merge", "-p", &patch]].concat()).await?;
+    Ok(())
+}

@@ -17,8 +17,8 @@ use super::{
 /// The last that the memory provider wrote down about a pod of this name: the pod, and its run while it has one.
 fn written_down(node: &Process, name: &str) -> Result<Value> {
     let text = std::fs::read_to_string(node.state_file())?;
-    let entries = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    entries.filter(|entry| entry["pod"]["metadata"]["name"] == name).last().context("nothing")
+    let mut entries = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    entries.rfind(|entry| entry["pod"]["metadata"]["name"] == name).context("nothing")
 }
 
 /// A pod bound to the node that names no other objects, so that nothing is asked of the host before it starts.

@@ -1,10 +1,12 @@
 //! How pods end, and which pod it is that ends.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use federlet_e2e::SOON;
+use federlet_node::contract::ProviderError;
 use federlet_sandbox::eventually;
 use serde_json::json;
-use std::time::Duration;
 
 use super::stage::on_stage;
 
@@ -84,6 +86,30 @@ async fn a_pod_that_is_evicted_over_there_is_replaced_here() -> Result<()> {
         stage.provider.vanish(&key);
         stage.gone("p").await?;
         ensure!(stage.provider.calls("p") == ["create"], "it ends already");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_the_host_never_had_is_ended_only_when_that_is_certain() -> Result<()> {
+    on_stage("e2e-orphan", async |stage| {
+        let orphan = json!({"metadata": {"namespace": stage.namespace, "name": "orphan", "uid": "of-nobody"},
+                            "spec": {"terminationGracePeriodSeconds": 7}});
+        let key = stage.key("orphan");
+        stage.provider.fail("get", Some(ProviderError::unavailable("the list broke off")));
+        stage.provider.hold(orphan.try_into()?);
+        eventually("it is looked at", SOON, async || {
+            stage.provider.tell(&key);
+            ensure!(stage.count("get", "unavailable") > 1);
+            Ok(())
+        })
+        .await?;
+        ensure!(stage.provider.calls("orphan").is_empty());
+        stage.provider.fail("get", None);
+        stage.provider.tell(&key);
+        stage.provider.called("orphan", "delete 7").await?;
+        ensure!(stage.provider.has(&key).is_none());
         Ok(())
     })
     .await

@@ -112,6 +112,13 @@ impl Scripted {
         self.state().pods.get(key).cloned()
     }
 
+    /// Has a pod that nobody asked for.
+    pub(crate) fn hold(&self, pod: Pod) {
+        let key = pod.key().clone();
+        self.state().pods.insert(key.clone(), pod);
+        self.tell(&key);
+    }
+
     /// Changes a pod as if by itself.
     pub(crate) fn change(&self, key: &PodKey, change: impl FnOnce(Pod) -> Pod) {
         let mut state = self.state();

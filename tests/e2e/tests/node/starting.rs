@@ -122,3 +122,17 @@ async fn not_knowing_is_no_reason_for_anything() -> Result<()> {
     })
     .await
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_picture_of_a_static_pod_is_not_a_pod_to_run() -> Result<()> {
+    on_stage("e2e-static", async |stage| {
+        let mut mirror = stage.pod("mirror", json!({}));
+        mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
+        create(&stage.kubectl, &mirror).await?;
+        stage.start("p", json!({})).await?;
+        ensure!(stage.provider.calls("mirror").is_empty(), "{:?}", stage.provider.calls("mirror"));
+        ensure!(stage.field("mirror", "{.status.phase}").await? == "Pending");
+        Ok(())
+    })
+    .await
+}

@@ -52,6 +52,13 @@ async fn workloads_run_roll_scale_and_complete() -> Result<()> {
             })
             .await?;
             kubectl.run("rollout status statefulset/db --timeout=60s").await?;
+            // A DaemonSet is for machines, and the taint says that this is none.
+            let agents = json!({"metadata": {"labels": {"app": "agent"}}, "spec": {"containers": [{"name": "a", "image": "nginx"}]}});
+            let agent = json!({"selector": selector("agent"), "template": agents});
+            create(&kubectl, &workload("DaemonSet", "agent", &agent)).await?;
+            kubectl.run("rollout status daemonset/agent --timeout=60s").await?;
+            let nodes = kubectl.run("get pods -l app=agent -o jsonpath={.items[*].spec.nodeName}").await?;
+            ensure!(!nodes.is_empty() && !nodes.contains(&node.name), "{nodes}");
             logs(&kubectl).await?;
             let refused = kubectl.run("exec db-0 -- ls").await;
             ensure!(refused.is_err_and(|e| e.to_string().contains("only pretends to run containers")));

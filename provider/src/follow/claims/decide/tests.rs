@@ -63,7 +63,8 @@ fn our_volume(node: &str) -> Value {
 #[test]
 fn a_volume_says_where_its_data_is() {
     let node = cluster().node.as_str().to_owned();
-    let ours = Member { namespace: "shop".into(), name: "data".into(), uid: "m1".into() };
+    let ours =
+        Claimed { node: node.clone(), namespace: "shop".into(), name: "data".into(), uid: "m1".into() };
     assert_eq!(Volume::of(Some(&our_volume(&node)), &node), Volume::Ours(ours));
     assert_eq!(Volume::of(Some(&our_volume("other")), &node), Volume::Elsewhere("other".into()));
     assert_eq!(Volume::of(None, &node), Volume::None);
@@ -96,7 +97,16 @@ fn nobody_finds_an_empty_volume_where_data_should_be() {
     let elsewhere = Volume::Elsewhere("member2".into());
     for (volume, classes, reason) in [
         (Volume::None, &none, None),
-        (Volume::Ours(Member { namespace: "n".into(), name: "c".into(), uid: "u".into() }), &none, None),
+        (
+            Volume::Ours(Claimed {
+                node: "n".into(),
+                namespace: "n".into(),
+                name: "c".into(),
+                uid: "u".into(),
+            }),
+            &none,
+            None,
+        ),
         (Volume::OnHost, &none, Some("VolumeOnHost")),
         (Volume::OnHost, &mapped, None),
         (elsewhere.clone(), &none, Some("VolumeElsewhere")),
