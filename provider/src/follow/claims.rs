@@ -208,9 +208,14 @@ impl Follow {
         if !marks::is_ours(&there, &target.host, &target.node) || uid.is_empty() {
             return Ok(State::Closed);
         }
-        // While there is a volume, its reclaim policy decides.
-        if self.host_volume(&decide::volume_name(host_uid)).await?.is_none() {
-            self.member.delete(&job.place, uid).await?;
+        match self.host_volume(&decide::volume_name(host_uid)).await? {
+            None => self.member.delete(&job.place, uid).await?,
+            // Whoever wants to keep the data keeps it, also from us.
+            Some(volume) if decide::is_retained(&volume) => {
+                self.member.replace(&job.place, &decide::let_go(&there)).await?;
+            }
+            // It goes when its volume does.
+            Some(_) => {}
         }
         Ok(State::Closed)
     }

@@ -82,6 +82,14 @@ impl Member {
         Err(ProviderError::unavailable(format!("{place} of the member changes all the time")))
     }
 
+    /// Makes an object that was read into this. If it is another by now, that is an error, and is tried again.
+    pub(super) async fn replace(&self, place: &Place, object: &Value) -> Result<(), ProviderError> {
+        let object: DynamicObject = serde_json::from_value(object.clone())
+            .map_err(|error| ProviderError::invalid(format!("{place} is malformed: {error}")))?;
+        let answer = self.api(place).replace(&place.name, &PostParams::default(), &object).await;
+        answer.map(drop).map_err(|error| lost(&error, place))
+    }
+
     /// Takes away exactly this object. That it is not there, or is another one, is as good.
     pub(super) async fn delete(&self, place: &Place, uid: &str) -> Result<(), ProviderError> {
         let only_this = Preconditions { uid: Some(uid.to_owned()), resource_version: None };

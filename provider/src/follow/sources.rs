@@ -25,9 +25,40 @@ const WATCH_SECONDS: u32 = 290;
 /// How long a watch may take to begin before the object is read without one.
 const BEGIN: Duration = Duration::from_secs(5);
 
+/// How often to ask again at once while the host's caches do not know of the pod yet.
+const LAGS: u32 = 5;
+/// And after which pause.
+const LAG: Duration = Duration::from_millis(200);
+
+/// Whether the host has not noticed yet that the pod is on this node.
+///
+/// Its Node authorizer and its admission plugins ask caches of their own, and we may have heard of the pod before them.
+fn is_behind(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let about_pod = status.message.starts_with("pod ") || status.message.starts_with("pods ");
+    (status.code == 403 && status.message.contains("no relationship found between node"))
+        || (status.code == 404 && about_pod)
+}
+
+/// Asks the host, and again if it is only behind.
+pub(super) async fn ask<T, F>(question: impl Fn() -> F) -> Result<T, kube::Error>
+where
+    F: Future<Output = Result<T, kube::Error>>,
+{
+    let mut asked = 0;
+    loop {
+        match question().await {
+            Err(error) if is_behind(&error) && asked < LAGS => asked += 1,
+            answer => return answer,
+        }
+        tokio::time::sleep(LAG).await;
+    }
+}
+
 /// What the host's API server could not do for us.
 pub(super) fn from_host(error: &kube::Error, what: &impl fmt::Display) -> ProviderError {
     match error {
+        error if is_behind(error) => ProviderError::unavailable(format!("{what}: {}", brief(error))),
         kube::Error::Api(status) if matches!(status.code, 403 | 422) => {
             ProviderError::rejected("HostForbids", format!("{what}: {}", brief(error)))
         }
@@ -54,7 +85,8 @@ impl Sources {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Value>, kube::Error> {
-        let found = self.api(resource, namespace).get_opt(name).await?;
+        let api = self.api(resource, namespace);
+        let found = ask(|| api.get_opt(name)).await?;
         Ok(found.map(|object| serde_json::to_value(object).unwrap_or_default()))
     }
 
@@ -106,7 +138,8 @@ async fn watch(
     let mut version: Option<String> = None;
     let mut failures = 0;
     loop {
-        match api.watch_metadata(&params, version.as_deref().unwrap_or("0")).await {
+        let from = version.clone().unwrap_or_else(|| "0".to_owned());
+        match ask(|| api.watch_metadata(&params, &from)).await {
             Ok(events) => {
                 match begun.take() {
                     Some(begun) => {

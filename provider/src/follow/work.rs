@@ -1,7 +1,5 @@
 //! Looking at one place of the member: see both sides, decide, write.
 
-use std::time::Duration;
-
 use federlet_node::{contract::ProviderError, decide::digest};
 use jiff::Timestamp;
 use k8s_openapi::api::{authentication::v1::TokenRequest, core::v1::ServiceAccount};
@@ -13,7 +11,7 @@ use super::{
     ledger::{Copied, Finished, Job, State},
     member::{foreign, plain},
     place::{Origin, Place, Resource, TokenOrigin},
-    sources::{from_host, version},
+    sources::{ask, from_host, version},
     tokens::{self, Life},
 };
 use crate::{
@@ -23,11 +21,6 @@ use crate::{
     site::Space,
     target::Target,
 };
-
-/// How often a token is asked for again at once, while the host does not know the pod yet.
-const TOKEN_ATTEMPTS: u32 = 5;
-/// And after which pause.
-const TOKEN_PAUSE: Duration = Duration::from_millis(200);
 
 impl Follow {
     /// Looks at a place, and makes it as it should be.
@@ -210,26 +203,16 @@ impl Follow {
         let request: TokenRequest = serde_json::from_value(tokens::request(origin))
             .map_err(|error| ProviderError::invalid(format!("cannot ask for a token: {error}")))?;
         let what = format!("asking for a token of service account {namespace}/{}", origin.account);
-        for attempt in 1.. {
-            match accounts.create_token_request(&origin.account, &PostParams::default(), &request).await {
-                Ok(answer) => return Ok(serde_json::to_value(answer).unwrap_or_default()),
-                // The API server asks a cache of its own about the pod, which we may be ahead of.
-                Err(kube::Error::Api(status)) if status.code == 404 && is_about_pod(&status, origin) => {
-                    if attempt == TOKEN_ATTEMPTS {
-                        return Err(ProviderError::unavailable(format!("{what}: {}", status.message)));
-                    }
-                    tokio::time::sleep(TOKEN_PAUSE).await;
-                }
-                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
-                    return Err(ProviderError::rejected(
-                        "TokenNotGranted",
-                        format!("{what}: {}", status.message),
-                    ));
-                }
-                Err(error) => return Err(from_host(&error, &what)),
+        let params = PostParams::default();
+        match ask(|| accounts.create_token_request(&origin.account, &params, &request)).await {
+            Ok(answer) => Ok(serde_json::to_value(answer).unwrap_or_default()),
+            Err(kube::Error::Api(status))
+                if status.message.starts_with("serviceaccounts ") && status.code == 404 =>
+            {
+                Err(ProviderError::rejected("ServiceAccountNotFound", format!("{what}: {}", status.message)))
             }
+            Err(error) => Err(from_host(&error, &what)),
         }
-        Err(ProviderError::unavailable(what))
     }
 
     /// The namespace of the member. If a copy went without our doing, maybe its owner did, too.
@@ -243,12 +226,6 @@ impl Follow {
         }
         self.site.space(host_namespace).await
     }
-}
-
-fn is_about_pod(status: &kube::core::Status, origin: &TokenOrigin) -> bool {
-    let kind = status.details.as_ref().map(|details| details.kind.as_str());
-    matches!(kind, Some("pod" | "pods"))
-        || status.message.contains(&format!("pod {:?}", origin.pod.key().name()))
 }
 
 pub(super) fn copied(there: &Value, digest: u64) -> Copied {

@@ -193,6 +193,23 @@ pub(super) fn is_over(volume: &Value) -> bool {
     matches!(phase, Some("Released" | "Failed")) && policy == Some("Delete") && !is_deleted(volume)
 }
 
+/// Whether the data of a volume is to be kept when its claim goes.
+pub(super) fn is_retained(volume: &Value) -> bool {
+    volume.get("spec").and_then(|spec| text(spec, "persistentVolumeReclaimPolicy")) == Some("Retain")
+}
+
+/// The claim of the member without all that makes it ours.
+pub(super) fn let_go(there: &Value) -> Value {
+    let mut free = there.clone();
+    if let Some(metadata) = free.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("ownerReferences");
+        if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
+            labels.retain(|label, _| ![marks::HOST, marks::NODE, marks::HOST_UID].contains(&label.as_str()));
+        }
+    }
+    free
+}
+
 /// Plans how what is in the member becomes the claim that should be. It can only grow.
 pub(super) fn plan(desired: &Value, current: Option<&Value>, target: &Target) -> CopyPlan {
     let Some(current) = current else { return CopyPlan::Create };

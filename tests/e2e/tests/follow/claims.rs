@@ -184,6 +184,43 @@ async fn a_stateful_set_has_its_volumes_in_the_member() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn data_that_is_to_be_kept_is_kept() -> Result<()> {
+    staged("retain", async |stage| {
+        let running = stage.start(QUICK).await?;
+        classes(stage).await?;
+        let mut kept = claim(stage, "kept", Some(&stage.node));
+        // As if the host's scheduler had chosen the node.
+        kept["metadata"]["annotations"] = json!({ "volume.kubernetes.io/selected-node": stage.node });
+        stage.host.create(&kept).await?;
+        let volume = eventually("the claim is bound", SOON, async || {
+            let claim = stage.host.get("PersistentVolumeClaim", "kept").await?.context("no claim")?;
+            ensure!(claim["status"]["phase"] == "Bound", "{}", claim["status"]);
+            Ok(claim["spec"]["volumeName"].as_str().unwrap_or_default().to_owned())
+        })
+        .await?;
+        let there = member_claim(stage, "kept").await?;
+        let volumes: Api<PersistentVolume> = Api::all(stage.host.client.clone());
+        let keep = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
+        volumes.patch(&volume, &PatchParams::default(), &Patch::Merge(&keep)).await?;
+        stage.host.delete("PersistentVolumeClaim", "kept").await?;
+        eventually("it is the member's own", SOON, async || {
+            let now = member_claim(stage, "kept").await?;
+            ensure!(now["metadata"].get("ownerReferences").is_none(), "{}", now["metadata"]);
+            ensure!(uid(&now) == uid(&there));
+            Ok(())
+        })
+        .await?;
+        volumes.delete(&volume, &DeleteParams::default()).await?;
+        running.stop().await?;
+        let running = stage.start(QUICK).await?;
+        tokio::time::sleep(QUICK.linger * 3).await;
+        ensure!(uid(&member_claim(stage, "kept").await?) == uid(&there));
+        running.stop().await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_claim_lives_as_long_as_the_hosts() -> Result<()> {
     staged("claim", async |stage| {
         let running = stage.start(QUICK).await?;

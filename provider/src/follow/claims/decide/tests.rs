@@ -184,3 +184,21 @@ fn only_what_is_over_and_not_to_be_kept_is_reclaimed() {
         assert_eq!(is_over(&volume(phase, policy)), over, "{phase} {policy}");
     }
 }
+
+#[test]
+fn what_is_kept_is_not_ours_any_more() {
+    let retained =
+        |policy: &str| is_retained(&json!({ "spec": { "persistentVolumeReclaimPolicy": policy } }));
+    assert!(retained("Retain") && !retained("Delete"));
+    let target = cluster();
+    let mut claim = ours(claim(&json!({})));
+    claim["metadata"]["labels"]["theirs"] = "1".into();
+    claim["metadata"]["ownerReferences"] = json!([{ "kind": "ConfigMap", "uid": "anchor" }]);
+    let free = let_go(&claim);
+    assert!(
+        marks::is_ours(&claim, &target.host, &target.node)
+            && !marks::is_ours(&free, &target.host, &target.node)
+    );
+    assert_eq!(free["metadata"]["labels"], json!({ "theirs": "1" }));
+    assert_eq!((free["metadata"].get("ownerReferences"), &free["spec"]), (None, &claim["spec"]));
+}
