@@ -17,7 +17,7 @@ use kube::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How long a command waits for an answer.
+/// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Which cluster a command is about.
@@ -45,12 +45,18 @@ impl HostArgs {
     }
 }
 
-/// A client that gives up in time.
-pub(crate) fn command_client(mut config: Config) -> anyhow::Result<Client> {
+/// A client for a command that a person waits for.
+pub(crate) fn command_client(config: Config) -> anyhow::Result<Client> {
+    Ok(client(answering(config), "command", Metrics::default().into())?)
+}
+
+/// For requests that are answered in time or not at all.
+pub(crate) fn answering(mut config: Config) -> Config {
     config.connect_timeout = Some(Duration::from_secs(5));
     config.read_timeout = Some(PATIENCE);
+    // Or the time that a connection was idle counts as time without an answer.
     config.reset_reader_on_write = true;
-    Ok(client(config, "command", Metrics::default().into())?)
+    config
 }
 
 /// Reads a kubeconfig; without one, what kubectl would use.

@@ -27,7 +27,7 @@ use kube::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    host::{HostArgs, answered, host_id, published_address, reach_host},
+    host::{HostArgs, answered, answering, host_id, published_address, reach_host},
     kubelet::KubeletArgs,
     process::{Heartbeat, arch, serve_metrics, stop_on_signals},
     telemetry::TelemetryArgs,
@@ -69,7 +69,7 @@ impl ServeArgs {
         serve_metrics(&telemetry.metrics_addr, &metrics, &tasks, &stop).await?;
 
         let config = host.config().await?;
-        let own = client(config.clone(), "serve", metrics.clone())?;
+        let own = client(answering(config.clone()), "serve", metrics.clone())?;
         let Some(version) = reach_host(&own, work.startup_timeout, &stop).await? else { return Ok(()) };
         let id = host_id(&own).await?;
         let identity = register.identity("federlet");
@@ -81,13 +81,13 @@ impl ServeArgs {
         let pod_api = pod_api(&own, host_api).await;
 
         let pods = HostPods::new(Scope::Shared, None, metrics.clone());
-        let (watching, watch_client) = (pods.clone(), client(config.clone(), "watch", metrics.clone())?);
-        let (watch_stop, namespace_client) = (stop.clone(), watch_client.clone());
+        let watch = client(config.clone(), "watch", metrics.clone())?;
+        let (watching, watch_client, watch_stop) = (pods.clone(), watch.clone(), stop.clone());
         tasks.spawn(async move { watching.run(watch_client, watch_stop).await });
         let namespaces = HostNamespaces::new();
-        let objects = HostObjects::new(namespace_client.clone());
+        let objects = HostObjects::new(watch.clone());
         tasks.spawn(objects.clone().run(stop.clone()));
-        tasks.spawn(namespaces.clone().run(namespace_client, stop.clone()));
+        tasks.spawn(namespaces.clone().run(watch.clone(), stop.clone()));
 
         let address = published_address(kubelet.address, kubelet.node_address, &config)?;
         let kubelet_client = client(config.clone(), "kubelet-api", metrics.clone())?;
@@ -97,7 +97,8 @@ impl ServeArgs {
         let heartbeat = Heartbeat::start()?;
         let context = HostContext {
             id,
-            client: own.clone(),
+            client: own,
+            watch: watch.clone(),
             version: version.to_string().parse()?,
             host_version: version,
             pods,
@@ -121,7 +122,7 @@ impl ServeArgs {
             },
             config: config.clone(),
         };
-        let replicas = Replicas::new(heartbeat_client(config, metrics)?, own, identity);
+        let replicas = Replicas::new(heartbeat_client(config, metrics)?, watch, identity);
         let live = replicas.live();
         tasks.spawn(replicas.run(stop.clone()));
         Clusters::new(context).run(live, stop).await;

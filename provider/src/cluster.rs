@@ -14,7 +14,7 @@ mod streams;
 mod usage;
 mod writes;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use federlet_node::contract::{
@@ -36,6 +36,10 @@ use crate::{
     site::Site,
     watch::{Change, MemberWatch, OurPod},
 };
+
+/// How long the member may take to say that it is well. Less than the virtual kubelet waits for us, or we would never
+/// hear that nobody answered.
+const PING: Duration = Duration::from_secs(4);
 
 /// One virtual node's provider.
 pub struct ClusterProvider {
@@ -157,7 +161,9 @@ fn own_key(site: &Site, pod: &OurPod) -> Option<PodKey> {
 #[async_trait]
 impl NodeProvider for ClusterProvider {
     async fn ping(&self) -> Result<(), ProviderError> {
-        let answer = self.watch.verify().await.and_then(|()| self.has_machines());
+        let asked = tokio::time::timeout(PING, self.watch.verify()).await;
+        let late = |_| Err(ProviderError::unavailable(format!("the member did not answer within {PING:?}")));
+        let answer = asked.unwrap_or_else(late).and_then(|()| self.has_machines());
         let keep = self.site.settings().offline == Offline::Keep;
         let (changed, ever) = {
             let mut reach = self.reach.lock();

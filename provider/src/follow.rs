@@ -2,7 +2,7 @@
 //! them, and the Events about them on their way back.
 //!
 //! Only what a pod on this node refers to is ever read, and each object by its name, as the Node authorizer allows it to
-//! a kubelet. The [`Ledger`](ledger::Ledger) knows which pods need what, and decides when to look at what again; a few
+//! a kubelet. The ledger knows which pods need what, and decides when to look at what again; a few
 //! workers look, one at a time at each place of the member. Everything ends up there: a pod that asks, a change on the
 //! host, a change in the member, a token that grows old, an error to be tried again.
 

@@ -1,11 +1,14 @@
+use std::collections::BTreeMap;
+
 use anyhow::{Context, bail};
 use federlet_provider::{
-    api::{Cluster, LocalSecretReference},
+    api::{Cluster, ClusterSpec, LocalSecretReference},
     join::{
         FIELD_MANAGER, FINALIZER, SYSTEM_NAMESPACE,
         account::Account,
         token::{FreshToken, secret_name},
     },
+    member::{TOKEN_KEY, Way},
     names::HostId,
     rights::{node_role, node_role_name},
     settings::MemberSettings,
@@ -49,6 +52,7 @@ impl JoinArgs {
             spinner.say(format!("told the host what {told} are"));
         }
         let before = self.check(&host, &member).await?;
+        let spec = self.spec_of(&member)?;
         ensure_namespace(&host).await?;
         spinner.say("making an account in the member");
         let secret = member.account(&host_id).await?;
@@ -59,7 +63,7 @@ impl JoinArgs {
             .await
             .map_err(|error| answered("the host", &error).context("cannot store the credentials"))?;
         spinner.say("writing the Cluster");
-        let cluster = self.write(&host, &member).await?;
+        let cluster = self.write(&host, &spec).await?;
         allow_node(&host, &self.name, &cluster).await?;
         drop(spinner);
         let done = if before.is_some() { "joined before, and is up to date" } else { "joined" };
@@ -109,7 +113,8 @@ impl JoinArgs {
         Ok(before)
     }
 
-    async fn write(&self, host: &Client, member: &Member) -> anyhow::Result<Cluster> {
+    /// The whole spec of the Cluster, if it leads anywhere.
+    fn spec_of(&self, member: &Member) -> anyhow::Result<ClusterSpec> {
         let mut spec = self.spec();
         spec.id.clone_from(&member.id);
         let there = member.config.cluster_url.to_string();
@@ -118,6 +123,12 @@ impl JoinArgs {
         spec.insecure_skip_tls_verification = member.config.accept_invalid_certs;
         spec.secret_ref =
             Some(LocalSecretReference { namespace: SYSTEM_NAMESPACE.into(), name: secret_name(&member.id) });
+        let any_token = BTreeMap::from([(TOKEN_KEY.to_owned(), b"token".to_vec())]);
+        Way::read(&spec, &any_token).context("the host could not reach the member")?;
+        Ok(spec)
+    }
+
+    async fn write(&self, host: &Client, spec: &ClusterSpec) -> anyhow::Result<Cluster> {
         let document = json!({
             "apiVersion": Cluster::api_version(&()), "kind": Cluster::kind(&()), "spec": spec,
             "metadata": { "name": self.name.as_str(), "labels": self.labels(), "finalizers": [FINALIZER] },

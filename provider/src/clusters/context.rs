@@ -23,8 +23,10 @@ pub struct HostContext {
     pub id: HostId,
     /// How clients reach it.
     pub config: Config,
-    /// A client that is this process itself.
+    /// A client that is this process itself, for requests that are answered at once or not at all.
     pub client: Client,
+    /// And one to watch with, which is patient.
+    pub watch: Client,
     /// Its version, as far as pods depend on it.
     pub version: Version,
     /// And as far as nodes do.

@@ -54,7 +54,7 @@ impl Clusters {
 
     /// Serves those that are ours among `live` replicas until told to stop. Nodes and pods stay as they are.
     pub async fn run(mut self, mut live: watch::Receiver<Live>, stop: CancellationToken) {
-        let client = self.host.client.clone();
+        let client = self.host.watch.clone();
         let approving = self.approve(&stop);
         let mut clusters = events::<Cluster>(Api::all(client.clone()), None);
         let mut secrets = events::<Secret>(Api::namespaced(client.clone(), SYSTEM_NAMESPACE), None);
@@ -155,7 +155,7 @@ impl Clusters {
     }
 
     fn approve(&self, stop: &CancellationToken) -> JoinHandle<()> {
-        let (client, stop) = (self.host.client.clone(), stop.clone());
+        let (client, stop) = (self.host.watch.clone(), stop.clone());
         let vouched = self.host.serving.vouched.clone();
         let requested = matches!(self.host.serving.certificates, Certificates::Requested { .. });
         tokio::spawn(async move {

@@ -36,7 +36,7 @@ const LEASE_OVER: i64 = 60;
 
 impl Member {
     /// Goes on with leaving. None when nothing is left to do.
-    pub(super) async fn depart(&self, input: &Input) -> Option<Outcome> {
+    pub(super) async fn depart(&mut self, input: &Input) -> Option<Outcome> {
         let cluster = &*input.cluster;
         if !cluster.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
             return None;
@@ -55,7 +55,7 @@ impl Member {
         }
     }
 
-    async fn leave_member(&self, input: &Input) -> Result<(), Outcome> {
+    async fn leave_member(&mut self, input: &Input) -> Result<(), Outcome> {
         let cluster = &*input.cluster;
         // One that was never reached has nothing of ours.
         if cluster.spec.id.is_empty() {
@@ -66,17 +66,34 @@ impl Member {
         if let Some(holder) = lease_holder(&self.host, &name).await.map_err(|error| host_trouble(&error))? {
             return Err(leaving(format!("waiting until {holder} stops to serve the node"), LOOK));
         }
+        let member = match &self.leaving {
+            Some(member) => member.clone(),
+            None => self.leaving.insert(self.member(input).map_err(|outcome| *outcome)?).clone(),
+        };
+        let left = leave_member(&member, &self.host.id, &name, input.account_shared).await;
+        // Credentials may have been corrected meanwhile.
+        if left.as_ref().is_err_and(|outcome| outcome.reachable.status == Some(false)) {
+            self.leaving = None;
+        }
+        left
+    }
+
+    /// A client of the member, and of no other cluster at its address.
+    fn member(&self, input: &Input) -> Result<Client, Box<Outcome>> {
+        let cluster = &*input.cluster;
         let way = way(input).map_err(|why| {
             let message = format!(
-                "what was made in the member cannot be removed: {}; `federlet unjoin {name} --force` leaves it there",
-                why.message
+                "what was made in the member cannot be removed: {}; `federlet unjoin {} --force` leaves it there",
+                why.message,
+                cluster.name_any()
             );
-            leaving(message, AGAIN)
+            Box::new(leaving(message, AGAIN))
         })?;
         let access = Access::new(way, self.host.metrics.clone());
-        let (clients, _) =
-            access.clients(&cluster.spec.id).map_err(|error| unreachable(&Trouble::from(&error)))?;
-        leave_member(&clients.pods, &self.host.id, &name, input.account_shared).await
+        let clients = access
+            .clients(&cluster.spec.id)
+            .map_err(|error| Box::new(unreachable(&Trouble::from(&error))))?;
+        Ok(clients.0.pods)
     }
 }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::{
-    Api, ResourceExt,
+    Api, Client, ResourceExt,
     api::{Patch, PatchParams},
 };
 use serde_json::json;
@@ -35,12 +35,16 @@ use crate::{
     version::Version,
 };
 
+/// How soon is soon.
+const SOON: Duration = Duration::from_millis(500);
 /// How soon something that went wrong is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
 /// How often the APIs of a member are asked for.
 const ENABLEMENTS_EVERY: Duration = Duration::from_secs(300);
 /// How often a status is written in which only the room changed.
 const ROOM_EVERY: Duration = Duration::from_secs(10);
+/// While another process serves the node, how often it is looked whether it still does.
+const LEASE_LOOK: Duration = Duration::from_secs(1);
 /// How soon a token that could not be renewed is tried again.
 const ROTATE_AGAIN: Duration = Duration::from_secs(60);
 
@@ -56,6 +60,8 @@ pub(super) struct Member {
     enablements: Option<(Instant, Vec<ApiEnablement>)>,
     wrote: Option<Instant>,
     rotated: Option<Instant>,
+    /// A way to the member that is being left.
+    pub(super) leaving: Option<Client>,
 }
 
 /// What came of a look at a member.
@@ -68,7 +74,16 @@ pub(super) struct Outcome {
 
 impl Member {
     pub(super) const fn new(host: HostContext, connections: Arc<Connections>) -> Self {
-        Self { host, connections, node: None, settings: None, enablements: None, wrote: None, rotated: None }
+        Self {
+            host,
+            connections,
+            node: None,
+            settings: None,
+            enablements: None,
+            wrote: None,
+            rotated: None,
+            leaving: None,
+        }
     }
 
     /// Serves the member as its Cluster says until told to stop.
@@ -325,6 +340,10 @@ impl Member {
 
     /// Writes the status if it says something else now. Returns when to look again.
     async fn tell(&mut self, input: &Input, outcome: &Outcome) -> Option<Duration> {
+        // While another process serves the node, how the member is is for that one to say.
+        if self.node.as_ref().is_some_and(|node| !node.fence.holds()) {
+            return Some(LEASE_LOOK);
+        }
         let report = self.node.as_ref().map(|node| node.report.borrow().clone()).unwrap_or_default();
         let told = Told {
             ready: outcome.ready.clone(),
@@ -383,9 +402,15 @@ pub(super) fn unreachable(trouble: &Trouble) -> Outcome {
     }
 }
 
-/// The host said no to us. If it does not answer at all, this is not written either.
+/// The host did not take what we wrote.
 pub(super) fn host_trouble(error: &kube::Error) -> Outcome {
-    not_yet("HostForbids", &format!("the host refused: {}", brief(error)), Some(AGAIN))
+    match error {
+        // Somebody else was quicker; what they wrote is on its way to us.
+        kube::Error::Api(status) if status.is_conflict() => {
+            not_yet("Starting", "the Cluster changed meanwhile", Some(SOON))
+        }
+        error => not_yet("HostForbids", &format!("the host refused: {}", brief(error)), Some(AGAIN)),
+    }
 }
 
 /// Waits until something about the node changes; for ever if there is none.

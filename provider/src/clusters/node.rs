@@ -81,8 +81,14 @@ impl RunningNode {
         if known {
             provider.answered_before();
         }
+        let heartbeat_client = heartbeat_client(config.clone(), host.metrics.clone())
+            .map_err(|error| broken(error.to_string()))?;
         let stop = CancellationToken::new();
-        let (port, listening) = open_port(host, &name, provider.clone(), &config, &stop).await?;
+        let opened = open_port(host, &name, provider.clone(), &config, &stop).await;
+        let (port, listening) = opened.inspect_err(|_| {
+            stop.cancel();
+            host.serving.vouched.remove(&name);
+        })?;
         let facts = NodeFacts::default();
         let (healthy, fence) = (facts.healthy.subscribe(), facts.fence.clone());
         let template = NodeTemplate {
@@ -94,8 +100,6 @@ impl RunningNode {
             kubelet_port: listening,
             host: host.host_version.clone(),
         };
-        let heartbeat_client =
-            heartbeat_client(config, host.metrics.clone()).map_err(|error| broken(error.to_string()))?;
         let node = VirtualNode {
             template,
             provider: provider.clone(),

@@ -213,8 +213,8 @@ fn lease_name(identity: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let plain: String = identity.chars().map(plain).collect();
     let name = plain.trim_matches('-');
-    let unique =
-        if name == identity { identity.to_owned() } else { format!("{name}-{:x}", digest(identity)) };
+    let is_same = name == identity && !name.is_empty();
+    let unique = if is_same { name.to_owned() } else { format!("{name}-{:x}", digest(identity)) };
     shortened(&format!("serve-{unique}"), 200)
 }
 

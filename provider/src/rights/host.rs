@@ -72,7 +72,7 @@ pub const HOST_RIGHTS: &[Right] = &[
     Right::new("storage.k8s.io", &["storageclasses"], &["get"], "whether a claim is for us"),
     Right::new("discovery.k8s.io", &["endpointslices"], &["list"], "where pods find the host's API server")
         .within("default"),
-    Right::new("", &["configmaps"], &["get"], "the authority of client certificates")
+    Right::new("", &["configmaps"], &["get", "list", "watch"], "the authority of client certificates")
         .named(&["extension-apiserver-authentication"])
         .within("kube-system"),
     Right::new("authentication.k8s.io", &["tokenreviews"], &["create"], "who calls the kubelet API"),

@@ -13,6 +13,8 @@ const PROVIDER_LABEL: &str = "cluster.karmada.io/provider";
 pub const ROLE_CLUSTER: &str = "node-role.kubernetes.io/cluster";
 /// And this as that of a region.
 pub const ROLE_REGION: &str = "node-role.kubernetes.io/region";
+/// The same as a value, which a node selector can name.
+const ROLE: &str = "kubernetes.io/role";
 
 /// Domains in which tools keep books about the objects that they manage. They say nothing about a cluster.
 const BOOKKEEPING: [&str; 7] = [
@@ -38,10 +40,14 @@ pub fn node_labels(cluster: &BTreeMap<String, String>, spec: &ClusterSpec) -> BT
     let place =
         place.into_iter().filter_map(|(key, value)| Some((key, value.filter(|v| is_label_value(v))?)));
     let is_region = spec.federlet.as_ref().is_some_and(|own| own.region_selector.is_some());
-    let role = (if is_region { ROLE_REGION } else { ROLE_CLUSTER }, "");
+    let roles = if is_region {
+        [(ROLE_REGION, ""), (ROLE, "region")]
+    } else {
+        [(ROLE_CLUSTER, ""), (ROLE, "cluster")]
+    };
     let said = cluster.iter().filter(|(key, _)| is_for_nodes(key)).map(|(key, value)| (&**key, &**value));
     // The fields of the Cluster are more than its labels, in Karmada too.
-    said.chain(place).chain([role]).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    said.chain(place).chain(roles).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
 fn is_for_nodes(key: &str) -> bool {
@@ -88,7 +94,7 @@ mod tests {
             "type",
         ];
         let mut expected = good.map(str::to_owned).to_vec();
-        expected.push(ROLE_CLUSTER.to_owned());
+        expected.extend([ROLE_CLUSTER, ROLE].map(str::to_owned));
         expected.sort();
         assert_eq!(keys(&[&good[..], &bad[..]].concat(), &ClusterSpec::default()), expected);
     }
@@ -103,7 +109,7 @@ mod tests {
             ..ClusterSpec::default()
         };
         let labels = node_labels(&BTreeMap::from([(REGION_LABEL.into(), "other".into())]), &spec(&["a"]));
-        let expected = [(ROLE_REGION, ""), (REGION_LABEL, "beijing"), (ZONE_LABEL, "a")];
+        let expected = [(ROLE, "region"), (ROLE_REGION, ""), (REGION_LABEL, "beijing"), (ZONE_LABEL, "a")];
         assert_eq!(labels, expected.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
         assert!(!node_labels(&BTreeMap::new(), &spec(&["a", "b"])).contains_key(ZONE_LABEL));
     }

@@ -21,6 +21,7 @@ use crate::SOON;
 #[derive(Debug)]
 pub struct Serve {
     host: Cluster,
+    kubeconfig: PathBuf,
     folder: PathBuf,
     extra: Vec<String>,
     child: Mutex<Option<Child>>,
@@ -29,10 +30,16 @@ pub struct Serve {
 impl Serve {
     /// Starts one. `name` tells its files from those of others.
     pub async fn start(host: &Cluster, name: &str, extra: &[&str]) -> Result<Self> {
+        Self::start_as(host, name, extra, host.admin_kubeconfig()).await
+    }
+
+    /// Starts one as somebody who may less.
+    pub async fn start_as(host: &Cluster, name: &str, extra: &[&str], kubeconfig: &Path) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("federlet-e2e-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         let extra = extra.iter().map(|word| (*word).to_owned()).collect();
-        let serve = Self { host: host.clone(), folder, extra, child: Mutex::default() };
+        let kubeconfig = kubeconfig.to_path_buf();
+        let serve = Self { host: host.clone(), kubeconfig, folder, extra, child: Mutex::default() };
         serve.restart().await?;
         Ok(serve)
     }
@@ -44,7 +51,7 @@ impl Serve {
         let mut command = Command::new(program().await?);
         command
             .args(["serve", "--address", &address, "--kubelet-port", "0", "--metrics-addr", ""])
-            .args(["--kubeconfig".as_ref(), self.host.admin_kubeconfig().as_os_str()])
+            .args(["--kubeconfig".as_ref(), self.kubeconfig.as_os_str()])
             .args(["--cert-dir".as_ref(), self.folder.as_os_str()])
             .args(&self.extra)
             .env_remove("KUBECONFIG")

@@ -1,6 +1,9 @@
 //! What users do with Federlet, against the real clusters of the sandbox: the helpers that tests share.
 
+pub mod audit;
 pub mod fleet;
+pub mod objects;
+pub mod stage;
 
 use std::{net::SocketAddr, process::Stdio, time::Duration};
 

@@ -4,17 +4,15 @@
 mod endings;
 #[path = "cluster/fields.rs"]
 mod fields;
-#[path = "node/objects.rs"]
-mod objects;
 #[path = "cluster/placement.rs"]
 mod placement;
 #[path = "cluster/refusals.rs"]
 mod refusals;
 #[path = "cluster/regions.rs"]
 mod regions;
-#[path = "cluster/stage.rs"]
-mod stage;
 #[path = "cluster/streams.rs"]
 mod streams;
 #[path = "cluster/workloads.rs"]
 mod workloads;
+
+use federlet_e2e::{objects, stage};

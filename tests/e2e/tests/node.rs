@@ -22,11 +22,9 @@ mod node {
     mod usage;
     mod workloads;
 
-    mod audit;
     mod authority;
     mod embedded;
     mod link;
-    mod objects;
     mod own;
     mod pretend;
     mod process;
@@ -34,4 +32,6 @@ mod node {
     mod scripted;
     mod stage;
     mod tokens;
+
+    use federlet_e2e::{audit, objects};
 }

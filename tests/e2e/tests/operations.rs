@@ -1,23 +1,16 @@
 //! What operators do to a fleet, and what happens to it: each test disturbs it, so one plays at a time.
 
-#[path = "node/audit.rs"]
-mod audit;
-#[path = "node/objects.rs"]
-mod objects;
-#[path = "cluster/stage.rs"]
-mod stage;
-
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use federlet_e2e::{
-    Kubectl, SOON,
+    Kubectl, SOON, audit,
     fleet::{BEIJING, MEMBER1, MEMBER2},
+    objects::{pipe, pod, spec, workload},
+    stage::{Stage, on_stage},
 };
 use federlet_sandbox::{Cluster, eventually};
-use objects::{pipe, pod, spec, workload};
 use serde_json::{Value, json};
-use stage::{Stage, on_stage};
 use tokio::sync::Mutex;
 
 static ALONE: Mutex<()> = Mutex::const_new(());
@@ -42,7 +35,7 @@ async fn cordon_and_drain_move_pods_and_respect_budgets() -> Result<()> {
     on_stage("drain", async |stage| {
         let host = &stage.fleet.host;
         let mut web = spec(MEMBER1, json!({"terminationGracePeriodSeconds": 1}));
-        web["nodeSelector"] = json!({"kubernetes.io/role": "cluster"});
+        web["nodeSelector"] = json!({"node-role.kubernetes.io/cluster": ""});
         let web = json!({"replicas": 2, "selector": {"matchLabels": {"app": "web"}},
             "template": {"metadata": {"labels": {"app": "web"}}, "spec": web}});
         host.kubectl_output(&["cordon", MEMBER2]).await?;

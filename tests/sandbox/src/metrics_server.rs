@@ -37,6 +37,8 @@ pub async fn start(
             "--kubelet-preferred-address-types=InternalIP".to_owned(),
             // Virtual nodes share an address and differ by their port.
             "--kubelet-use-node-status-port".to_owned(),
+            // It insists that one is shorter than the other.
+            "--kubelet-request-timeout=5s".to_owned(),
             "--metric-resolution=10s".to_owned(),
         ],
     };

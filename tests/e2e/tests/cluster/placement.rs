@@ -40,7 +40,7 @@ async fn affinity_and_taints_choose_the_member() -> Result<()> {
         stage.create(&pod("plain", &plain)).await?;
         stage.says("plain", ".status.conditions[?(@.type==\"PodScheduled\")].reason", "Unschedulable").await?;
         // Spread over members as over any nodes.
-        let spread = json!({"nodeSelector": {"kubernetes.io/role": "cluster"},
+        let spread = json!({"nodeSelector": {"node-role.kubernetes.io/cluster": ""},
             "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
                 "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "spread"}},
                 "nodeTaintsPolicy": "Honor"}]});

@@ -44,7 +44,8 @@ async fn two_regions_of_one_cluster_keep_apart() -> Result<()> {
             ensure!(stage.exec(region, "echo $a").await? == "b");
         }
         // Nothing of either is in the namespace of that name itself.
-        ensure!(edge.kubectl_output(&["get", "namespace", &stage.namespace]).await.is_err());
+        let none = Kubectl::new(edge, &stage.namespace).run("get pods,services -o name").await?;
+        ensure!(none.is_empty(), "{none}");
         Ok(())
     })
     .await

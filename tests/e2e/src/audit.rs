@@ -17,7 +17,7 @@ fn requests(host: &Cluster, namespace: &str) -> Result<Vec<Value>> {
 }
 
 /// How often `federlet` wrote each pod of a namespace.
-pub(crate) fn writes(host: &Cluster, namespace: &str) -> Result<HashMap<String, usize>> {
+pub fn writes(host: &Cluster, namespace: &str) -> Result<HashMap<String, usize>> {
     let mut written = HashMap::new();
     for event in requests(host, namespace)? {
         let ours = event["userAgent"].as_str().is_some_and(|agent| agent.starts_with("federlet/"))
@@ -32,7 +32,7 @@ pub(crate) fn writes(host: &Cluster, namespace: &str) -> Result<HashMap<String, 
 }
 
 /// Who asked for something in a namespace.
-pub(crate) fn user_agents(host: &Cluster, namespace: &str) -> Result<HashSet<String>> {
+pub fn user_agents(host: &Cluster, namespace: &str) -> Result<HashSet<String>> {
     let requests = requests(host, namespace)?;
     Ok(requests.iter().filter_map(|event| event["userAgent"].as_str().map(str::to_owned)).collect())
 }

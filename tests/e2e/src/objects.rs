@@ -3,12 +3,13 @@
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
-use federlet_e2e::Kubectl;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
+use crate::Kubectl;
+
 /// A pod spec for the node of a test.
-pub(crate) fn spec(node: &str, extra: Value) -> Value {
+pub fn spec(node: &str, extra: Value) -> Value {
     let mut spec = json!({
         "nodeSelector": {"kubernetes.io/hostname": node},
         "tolerations": [{"key": "virtual-kubelet.io/provider", "operator": "Exists"}],
@@ -21,13 +22,14 @@ pub(crate) fn spec(node: &str, extra: Value) -> Value {
     spec
 }
 
-pub(crate) async fn create(kubectl: &Kubectl, object: &Value) -> Result<()> {
+/// Creates an object.
+pub async fn create(kubectl: &Kubectl, object: &Value) -> Result<()> {
     pipe(kubectl, &["create", "-f", "-"], object).await?;
     Ok(())
 }
 
 /// kubectl with an object on its standard input; what it printed.
-pub(crate) async fn pipe(kubectl: &Kubectl, words: &[&str], object: &Value) -> Result<String> {
+pub async fn pipe(kubectl: &Kubectl, words: &[&str], object: &Value) -> Result<String> {
     let mut command = kubectl.command(words)?;
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut stdin = child.stdin.take().context("no standard input")?;
@@ -38,11 +40,13 @@ pub(crate) async fn pipe(kubectl: &Kubectl, words: &[&str], object: &Value) -> R
     Ok(String::from_utf8(output.stdout)?)
 }
 
-pub(crate) fn workload(kind: &str, name: &str, spec: &Value) -> Value {
+/// A workload of this kind.
+pub fn workload(kind: &str, name: &str, spec: &Value) -> Value {
     let version = if kind == "Job" { "batch/v1" } else { "apps/v1" };
     json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
-pub(crate) fn pod(name: &str, spec: &Value) -> Value {
+/// A pod.
+pub fn pod(name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
 }

@@ -1,0 +1,88 @@
+//! What `federlet join` refuses, in one line each, and before anything is touched.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use federlet_sandbox::Cluster;
+use serde_json::Value;
+
+use crate::ground::{Ground, on_ground};
+
+/// A kubeconfig of a member, changed as a test likes.
+fn kubeconfig(member: &Cluster, name: &str, change: impl Fn(&mut Value)) -> Result<PathBuf> {
+    let text = std::fs::read_to_string(member.admin_kubeconfig())?;
+    let mut config: Value = serde_json::from_str(&text).context("the sandbox writes JSON")?;
+    change(&mut config);
+    let file = std::env::temp_dir().join(format!("federlet-e2e-{name}-{}.kubeconfig", std::process::id()));
+    std::fs::write(&file, config.to_string())?;
+    Ok(file)
+}
+
+async fn refused(ground: &Ground, name: &str, file: &Path, words: &[&str], why: &str) -> Result<()> {
+    let answer = ground.join_with(name, file, words).await;
+    let said = answer.err().with_context(|| format!("{name} should have been refused: {why}"))?.to_string();
+    ensure!(said.contains(why), "{why:?} is not in: {said}");
+    let errors = said.lines().filter(|line| line.starts_with("error:")).count();
+    ensure!(errors == 1, "one line says it: {said}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_flags_and_wrong_clusters_are_refused() -> Result<()> {
+    on_ground("refusals", async |ground| {
+        let (one, two) = (ground.member("member1")?, ground.member("member2")?);
+        ground.join("j-one", "member1", &[]).await?;
+        let good = two.admin_kubeconfig().to_path_buf();
+        let cases: [(&str, &[&str], &str); 4] = [
+            ("j-bad", &["--region-selector", "a in"], "spec.federlet.regionSelector"),
+            ("j-bad", &["--namespace-suffix", "-X"], "cannot be added to namespaces"),
+            ("j-one", &[], "the name j-one belongs to another cluster"),
+            ("host-node1", &[], "the host has a node host-node1 already"),
+        ];
+        for (name, words, why) in cases {
+            refused(ground, name, &good, words, why).await?;
+        }
+        refused(ground, "Bad_Name", &good, &[], "cannot be the name of a member").await.or_else(|error| {
+            // The command line itself refuses it, in its own words.
+            if error.to_string().contains("one line says it") { Ok(()) } else { Err(error) }
+        })?;
+        refused(ground, "j-self", ground.host.admin_kubeconfig(), &[], "is the host itself").await?;
+        refused(ground, "j-again", one.admin_kubeconfig(), &[], "is joined already, as j-one").await?;
+        let lost = kubeconfig(&two, "lost", |config| {
+            config["clusters"][0]["cluster"]["server"] = "https://198.18.255.250:6443".into();
+        })?;
+        refused(ground, "j-lost", &lost, &[], "does not answer").await?;
+        let foreign = kubeconfig(&two, "foreign", |config| {
+            let text = std::fs::read_to_string(one.admin_kubeconfig()).unwrap_or_default();
+            let other: Value = serde_json::from_str(&text).unwrap_or_default();
+            config["clusters"][0]["cluster"]["certificate-authority-data"] =
+                other["clusters"][0]["cluster"]["certificate-authority-data"].clone();
+        })?;
+        refused(ground, "j-foreign", &foreign, &[], "invalid peer certificate").await?;
+        let nobody = kubeconfig(&two, "nobody", |config| {
+            config["users"][0]["user"] = serde_json::json!({"token": "nonsense"});
+        })?;
+        refused(ground, "j-nobody", &nobody, &[], "Unauthorized").await?;
+        refused(ground, "j-none", Path::new("/no/such/file"), &[], "cannot read the kubeconfig").await?;
+
+        // And nothing of it is left.
+        let clusters = ground.host.kubectl_output(&["get", "clusters", "-o", "name"]).await?;
+        ensure!(clusters.trim() == "cluster.cluster.karmada.io/j-one", "{clusters}");
+        ensure!(!two.kubectl_output(&["get", "clusterroles"]).await?.contains("federlet-host-"));
+        for file in [lost, foreign, nobody] {
+            std::fs::remove_file(file)?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unjoining_what_never_joined_is_an_error() -> Result<()> {
+    on_ground("never", async |ground| {
+        let said = ground.federlet(&["unjoin", "j-never"]).await.err().map(|error| error.to_string());
+        ensure!(said.as_ref().is_some_and(|said| said.contains("there is no Cluster j-never")), "{said:?}");
+        Ok(())
+    })
+    .await
+}
