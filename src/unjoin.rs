@@ -7,9 +7,13 @@ use clap::Args;
 use federlet_node::metrics::Metrics;
 use federlet_provider::{
     api::Cluster,
-    clusters::{READY, any_live, leave_host},
-    join::{SYSTEM_NAMESPACE, account::Account, leave::clear},
-    member::{Access, Trouble, Way},
+    clusters::{READY, any_live},
+    join::{
+        SYSTEM_NAMESPACE,
+        account::Account,
+        leave::{leave_host, leave_member},
+    },
+    member::{Access, Way},
     names::{HostId, MemberName},
 };
 use k8s_openapi::api::core::v1::{Node, Secret};
@@ -103,18 +107,13 @@ impl UnjoinArgs {
                     left_there(&id, &self.name)
                 ))
             })?;
-            let trouble = |error: kube::Error| Trouble::from(&error);
-            let remains = clear(&member, &id, &self.name).await.map_err(trouble)?;
+            let shared = others.iter().any(|other| other.spec.id == cluster.spec.id);
+            let remains = leave_member(host, &member, &id, cluster, shared).await?;
             if !remains.is_empty() {
                 return Ok(Some(format!("waiting for these to go in the member: {remains}")));
             }
-            if !others.iter().any(|other| other.spec.id == cluster.spec.id) {
-                Account::of(&id).remove(&member).await.map_err(trouble)?;
-            }
         }
-        let own =
-            secret.filter(|_| !others.iter().any(|other| other.spec.secret_ref == cluster.spec.secret_ref));
-        leave_host(host, cluster, own.as_ref()).await.map_err(|error| answered("the host", &error))?;
+        leave_host(host, cluster).await?;
         Ok(None)
     }
 
@@ -123,11 +122,7 @@ impl UnjoinArgs {
         let clusters: Api<Cluster> = Api::all(host.clone());
         let says = |error: kube::Error| answered("the host", &error);
         if let Some(cluster) = clusters.get_opt(name).await.map_err(says)? {
-            let others = others(host, &cluster).await?;
-            let secret = secret(host, &cluster).await?;
-            let own = secret
-                .filter(|_| !others.iter().any(|other| other.spec.secret_ref == cluster.spec.secret_ref));
-            leave_host(host, &cluster, own.as_ref()).await.map_err(says)?;
+            leave_host(host, &cluster).await?;
         }
         let id = host_id(host).await?;
         println!("cluster {name} left on the host");

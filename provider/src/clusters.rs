@@ -25,6 +25,5 @@ pub use approve::Vouched;
 pub use conditions::{REACHABLE, READY};
 pub use context::{Certificates, HostContext, Ports, Serving};
 pub use controller::Clusters;
-pub use depart::leave_host;
 pub use keeper::UNREACHABLE_TAINT;
 pub use replicas::{Live, Replicas, any_live};

@@ -1,9 +1,12 @@
 use std::time::Duration;
 
 use anyhow::bail;
-use federlet_policy::api::crds;
+use federlet_policy::api::{Cluster, crds};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{Api, Client, ResourceExt, api::PostParams};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, PostParams},
+};
 
 use crate::host::answered;
 
@@ -28,7 +31,25 @@ pub(super) async fn ensure(client: &Client) -> anyhow::Result<Vec<String>> {
     for name in &told {
         until_served(&api, name).await?;
     }
+    until_answered(client).await?;
     Ok(told)
+}
+
+/// A new definition is said to be served a moment before it is.
+async fn until_answered(client: &Client) -> anyhow::Result<()> {
+    let clusters: Api<Cluster> = Api::all(client.clone());
+    let begun = tokio::time::Instant::now();
+    loop {
+        match clusters.list_metadata(&ListParams::default().limit(1)).await {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(status))
+                if matches!(status.code, 404 | 429 | 503) && begun.elapsed() < PATIENCE =>
+            {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            Err(error) => return Err(answered("the host", &error)),
+        }
+    }
 }
 
 async fn until_served(api: &Api<CustomResourceDefinition>, name: &str) -> anyhow::Result<()> {

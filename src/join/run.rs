@@ -9,7 +9,7 @@ use federlet_provider::{
         token::{FreshToken, secret_name},
     },
     member::{TOKEN_KEY, Way},
-    names::HostId,
+    names::{HostId, MemberName},
     rights::{node_role, node_role_name},
     settings::MemberSettings,
 };
@@ -64,7 +64,15 @@ impl JoinArgs {
             .map_err(|error| answered("the host", &error).context("cannot store the credentials"))?;
         spinner.say("writing the Cluster");
         let cluster = self.write(&host, &spec).await?;
-        allow_node(&host, &self.name, &cluster).await?;
+        let owner = owner(&cluster)?;
+        // The Secret goes when the last Cluster that has it goes.
+        let owned = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": secret.name_any(), "ownerReferences": [owner] },
+        });
+        let manager = PatchParams::apply(&format!("{FIELD_MANAGER}-{name}")).force();
+        let answer = secrets.patch(&secret.name_any(), &manager, &Patch::Apply(owned)).await;
+        answer.map_err(|error| answered("the host", &error).context("cannot store the credentials"))?;
+        allow_node(&host, &self.name, owner).await?;
         drop(spinner);
         let done = if before.is_some() { "joined before, and is up to date" } else { "joined" };
         println!("cluster {name} ({}) {done}", member.version);
@@ -190,19 +198,18 @@ fn pem(der: &[u8]) -> String {
     text + "-----END CERTIFICATE-----\n"
 }
 
-/// Whoever serves the node may act as it, and as no other. The role goes with the Cluster.
-async fn allow_node(
-    host: &Client,
-    name: &federlet_provider::names::MemberName,
-    cluster: &Cluster,
-) -> anyhow::Result<()> {
-    let owner = OwnerReference {
+fn owner(cluster: &Cluster) -> anyhow::Result<OwnerReference> {
+    Ok(OwnerReference {
         api_version: Cluster::api_version(&()).into_owned(),
         kind: Cluster::kind(&()).into_owned(),
         name: cluster.name_any(),
         uid: cluster.uid().context("the Cluster has no UID")?,
         ..OwnerReference::default()
-    };
+    })
+}
+
+/// Whoever serves the node may act as it, and as no other. The role goes with the Cluster.
+async fn allow_node(host: &Client, name: &MemberName, owner: OwnerReference) -> anyhow::Result<()> {
     let roles: Api<ClusterRole> = Api::all(host.clone());
     let role = node_role(name, owner);
     roles

@@ -150,7 +150,6 @@ impl Clusters {
             rival: rivals.get(name).cloned(),
             account_shared: others()
                 .any(|other| !other.spec.id.is_empty() && other.spec.id == cluster.spec.id),
-            secret_shared: others().any(|other| other.spec.secret_ref.as_ref() == reference),
         }
     }
 

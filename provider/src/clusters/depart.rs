@@ -2,15 +2,11 @@
 
 use std::time::Duration;
 
-use federlet_node::node::LEAVING_ANNOTATION;
 use jiff::Timestamp;
-use k8s_openapi::api::{
-    coordination::v1::Lease,
-    core::v1::{Node, Pod, Secret},
-};
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Node};
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
+    api::{Patch, PatchParams},
 };
 use serde_json::json;
 
@@ -21,10 +17,11 @@ use super::{
     plan::{Input, way},
 };
 use crate::{
-    api::Cluster,
-    join::{FINALIZER, SYSTEM_NAMESPACE, account::Account, leave::clear, token::MEMBER_LABEL},
+    join::{
+        FINALIZER,
+        leave::{LeaveError, leave_host, leave_member},
+    },
     member::{Access, Trouble},
-    names::{HostId, MemberName},
 };
 
 /// How often it is looked whether everything is gone.
@@ -45,13 +42,12 @@ impl Member {
             Ok(()) => {}
             Err(outcome) => return Some(outcome),
         }
-        let secret = input.secret.as_deref().filter(|_| !input.secret_shared);
-        match leave_host(&self.host.client, cluster, secret).await {
+        match leave_host(&self.host.client, cluster).await {
             Ok(()) => {
                 tracing::info!(cluster = cluster.name_any(), "left");
                 None
             }
-            Err(error) => Some(host_trouble(&error)),
+            Err(error) => Some(trouble(&cluster.name_any(), &error)),
         }
     }
 
@@ -70,12 +66,16 @@ impl Member {
             Some(member) => member.clone(),
             None => self.leaving.insert(self.member(input).map_err(|outcome| *outcome)?).clone(),
         };
-        let left = leave_member(&member, &self.host.id, &name, input.account_shared).await;
-        // Credentials may have been corrected meanwhile.
-        if left.as_ref().is_err_and(|outcome| outcome.reachable.status == Some(false)) {
-            self.leaving = None;
+        let host = &self.host;
+        match leave_member(&host.client, &member, &host.id, cluster, input.account_shared).await {
+            Ok(remains) if remains.is_empty() => Ok(()),
+            Ok(remains) => Err(leaving(format!("waiting for these to go in the member: {remains}"), LOOK)),
+            Err(error) => {
+                // Credentials may be corrected meanwhile.
+                self.leaving = None;
+                Err(trouble(&name, &error))
+            }
         }
-        left
     }
 
     /// A client of the member, and of no other cluster at its address.
@@ -97,72 +97,6 @@ impl Member {
     }
 }
 
-/// Takes away what we made in the member, and then, if nobody else has it, the account.
-async fn leave_member(
-    member: &Client,
-    host: &HostId,
-    name: &str,
-    account_shared: bool,
-) -> Result<(), Outcome> {
-    let trouble = |error: kube::Error| {
-        let trouble = Trouble::from(&error);
-        let message =
-            format!("{}; `federlet unjoin {name} --force` leaves what was made there", trouble.message);
-        Outcome { again: Some(AGAIN), ..unreachable(&Trouble { message, ..trouble }) }
-    };
-    // A name that cannot be a node's never was one.
-    let Ok(node) = MemberName::new(name) else { return Ok(()) };
-    let remains = clear(member, host, &node).await.map_err(trouble)?;
-    if !remains.is_empty() {
-        return Err(leaving(format!("waiting for these to go in the member: {remains}"), LOOK));
-    }
-    if !account_shared {
-        Account::of(host).remove(member).await.map_err(trouble)?;
-    }
-    Ok(())
-}
-
-/// Takes away what belongs to a Cluster on the host, and lets it go. `secret` is its own and nobody else's.
-pub async fn leave_host(
-    client: &Client,
-    cluster: &Cluster,
-    secret: Option<&Secret>,
-) -> Result<(), kube::Error> {
-    let name = cluster.name_any();
-    let ours = secret.filter(|secret| secret.labels().contains_key(MEMBER_LABEL));
-    if let Some(secret) = ours {
-        let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
-        gone(secrets.delete(&secret.name_any(), &DeleteParams::default()).await.map(drop))?;
-    }
-    remove_node(client, &name).await?;
-    let clusters: Api<Cluster> = Api::all(client.clone());
-    let finalizers: Vec<&String> = cluster.finalizers().iter().filter(|other| *other != FINALIZER).collect();
-    let patch =
-        json!({ "metadata": { "finalizers": finalizers, "resourceVersion": cluster.resource_version() } });
-    gone(clusters.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop))
-}
-
-/// Takes the Node away for good, and with it the host's pods that were bound to it.
-async fn remove_node(client: &Client, name: &str) -> Result<(), kube::Error> {
-    let nodes: Api<Node> = Api::all(client.clone());
-    // A process that still serves it must not register it again.
-    let mark = json!({ "metadata": { "annotations": { LEAVING_ANNOTATION: "true" } } });
-    gone(nodes.patch(name, &PatchParams::default(), &Patch::Merge(mark)).await.map(drop))?;
-    gone(nodes.delete(name, &DeleteParams::default()).await.map(drop))?;
-    let pods: Api<Pod> = Api::all(client.clone());
-    let bound = pods.list_metadata(&ListParams::default().fields(&format!("spec.nodeName={name}"))).await?;
-    for pod in bound.items {
-        let there: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
-        let only_this = Preconditions { uid: pod.uid(), resource_version: None };
-        let params = DeleteParams::default().grace_period(0).preconditions(only_this);
-        match there.delete(&pod.name_any(), &params).await {
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-            answer => drop(answer?),
-        }
-    }
-    Ok(())
-}
-
 /// From now on the scheduler sends nothing there.
 async fn stop_new_pods(client: &Client, name: &str) -> Result<(), kube::Error> {
     let nodes: Api<Node> = Api::all(client.clone());
@@ -171,7 +105,10 @@ async fn stop_new_pods(client: &Client, name: &str) -> Result<(), kube::Error> {
         return Ok(());
     }
     let patch = json!({ "spec": { "unschedulable": true } });
-    gone(nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop))
+    match nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        answer => answer.map(drop),
+    }
 }
 
 /// Who else serves the node, if anybody does.
@@ -186,18 +123,22 @@ async fn lease_holder(host: &HostContext, name: &str) -> Result<Option<String>, 
         .filter(|holder| !holder.is_empty() && *holder != host.serving.identity && !is_over))
 }
 
+fn trouble(name: &str, error: &LeaveError) -> Outcome {
+    match error {
+        LeaveError::Host(error) => host_trouble(error),
+        LeaveError::Member(error) => {
+            let trouble = Trouble::from(&**error);
+            let message =
+                format!("{}; `federlet unjoin {name} --force` leaves what was made there", trouble.message);
+            Outcome { again: Some(AGAIN), ..unreachable(&Trouble { message, ..trouble }) }
+        }
+    }
+}
+
 fn leaving(message: String, again: Duration) -> Outcome {
     Outcome {
         ready: Say::no("Leaving", message),
         reachable: Say::unknown("Leaving", "the Cluster is being deleted"),
         again: Some(again),
-    }
-}
-
-/// That it is not there any more is as good.
-fn gone(answer: Result<(), kube::Error>) -> Result<(), kube::Error> {
-    match answer {
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        answer => answer,
     }
 }

@@ -26,8 +26,6 @@ pub(super) struct Input {
     pub(super) rival: Option<String>,
     /// Whether another Cluster is the same member, and so has the same account there.
     pub(super) account_shared: bool,
-    /// Whether another Cluster has the same Secret.
-    pub(super) secret_shared: bool,
 }
 
 impl PartialEq for Input {
@@ -39,8 +37,8 @@ impl PartialEq for Input {
         same(Some(&self.cluster), Some(&other.cluster))
             && same(self.secret.as_ref(), other.secret.as_ref())
             && same(self.node.as_ref(), other.node.as_ref())
-            && (self.assigned, &self.rival, self.account_shared, self.secret_shared)
-                == (other.assigned, &other.rival, other.account_shared, other.secret_shared)
+            && (self.assigned, &self.rival, self.account_shared)
+                == (other.assigned, &other.rival, other.account_shared)
     }
 }
 
@@ -196,7 +194,6 @@ mod tests {
             assigned: true,
             rival: None,
             account_shared: false,
-            secret_shared: false,
         }
     }
 

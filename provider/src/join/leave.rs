@@ -1,18 +1,49 @@
-//! Taking away what we made in a member.
+//! Taking away what we made in a member, and then what belongs to it on the host.
+//!
+//! Each step can be taken again, and says by itself whether it was: whoever leaves may be interrupted at any time.
 
 use std::fmt;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Secret, Service};
+use federlet_node::node::LEAVING_ANNOTATION;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, PersistentVolumeClaim, Pod, Secret, Service};
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{DeleteParams, ListParams, PartialObjectMeta, Preconditions},
+    api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions},
 };
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
+use super::{FINALIZER, account::Account};
 use crate::{
+    api::Cluster,
+    errors::brief,
     marks,
     names::{HostId, MemberName, anchor},
 };
+
+/// Annotation of a Cluster that is being deleted: nothing of ours is left in its member but, maybe, the account.
+const LEFT: &str = "federlet.io/member-left";
+
+/// Why leaving does not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaveError {
+    /// Because of the host.
+    #[error("the host refused: {}", brief(.0))]
+    Host(#[source] Box<kube::Error>),
+    /// Because of the member.
+    #[error("the member refused: {}", brief(.0))]
+    Member(#[source] Box<kube::Error>),
+}
+
+impl LeaveError {
+    fn host(error: kube::Error) -> Self {
+        Self::Host(Box::new(error))
+    }
+
+    fn member(error: kube::Error) -> Self {
+        Self::Member(Box::new(error))
+    }
+}
 
 /// What is still there of what we made in a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,11 +67,85 @@ impl fmt::Display for Remains {
     }
 }
 
+/// Goes on with leaving a member: first what we made there, then, if nobody shares it, the account. Says what is still
+/// there; ask again until nothing remains.
+pub async fn leave_member(
+    host: &Client,
+    member: &Client,
+    id: &HostId,
+    cluster: &Cluster,
+    account_shared: bool,
+) -> Result<Remains, LeaveError> {
+    let name = cluster.name_any();
+    // A name that cannot be a node's never was one.
+    let Ok(node) = MemberName::new(&name) else { return Ok(Remains::default()) };
+    let left = cluster.annotations().contains_key(LEFT);
+    if !left {
+        let remains = clear(member, id, &node).await.map_err(LeaveError::member)?;
+        if !remains.is_empty() {
+            return Ok(remains);
+        }
+    }
+    if !account_shared {
+        // Without the account nobody can look any more, so what was seen is noted first.
+        let clusters: Api<Cluster> = Api::all(host.clone());
+        let mark = Patch::Merge(json!({ "metadata": { "annotations": { LEFT: "true" } } }));
+        gone(clusters.patch(&name, &PatchParams::default(), &mark).await.map(drop))
+            .map_err(LeaveError::host)?;
+        match Account::of(id).remove(member).await {
+            // It is gone already.
+            Err(kube::Error::Api(status)) if left && matches!(status.code, 401 | 403) => {}
+            answer => answer.map_err(LeaveError::member)?,
+        }
+    }
+    Ok(Remains::default())
+}
+
+/// Takes away the node of a Cluster on the host, and lets the Cluster go. Its Secret goes with it.
+pub async fn leave_host(host: &Client, cluster: &Cluster) -> Result<(), LeaveError> {
+    let name = cluster.name_any();
+    remove_node(host, &name).await.map_err(LeaveError::host)?;
+    let clusters: Api<Cluster> = Api::all(host.clone());
+    // Nobody can add one to an object that is being deleted, so what is written here is at most too little.
+    let finalizers: Vec<&String> = cluster.finalizers().iter().filter(|other| *other != FINALIZER).collect();
+    let patch = Patch::Merge(json!({ "metadata": { "finalizers": finalizers } }));
+    gone(clusters.patch(&name, &PatchParams::default(), &patch).await.map(drop)).map_err(LeaveError::host)
+}
+
+/// Takes the Node away for good, and with it the host's pods that were bound to it.
+async fn remove_node(client: &Client, name: &str) -> Result<(), kube::Error> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    // A process that still serves it must not register it again.
+    let mark = json!({ "metadata": { "annotations": { LEAVING_ANNOTATION: "true" } } });
+    gone(nodes.patch(name, &PatchParams::default(), &Patch::Merge(mark)).await.map(drop))?;
+    gone(nodes.delete(name, &DeleteParams::default()).await.map(drop))?;
+    let pods: Api<Pod> = Api::all(client.clone());
+    let bound = pods.list_metadata(&ListParams::default().fields(&format!("spec.nodeName={name}"))).await?;
+    for pod in bound.items {
+        let there: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+        let only_this = Preconditions { uid: pod.uid(), resource_version: None };
+        let params = DeleteParams::default().grace_period(0).preconditions(only_this);
+        match there.delete(&pod.name_any(), &params).await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            answer => drop(answer?),
+        }
+    }
+    Ok(())
+}
+
+/// That it is not there any more is as good.
+fn gone(answer: Result<(), kube::Error>) -> Result<(), kube::Error> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        answer => answer,
+    }
+}
+
 /// Asks the member to take away all that this host made there for this node, and says what is still there.
 ///
 /// Everything has an anchor for its owner, and the anchors are what is deleted; namespaces that we made go as a whole.
-/// What carries no mark of ours is not touched. Ask again until nothing remains.
-pub async fn clear(member: &Client, host: &HostId, node: &MemberName) -> Result<Remains, kube::Error> {
+/// What carries no mark of ours is not touched.
+async fn clear(member: &Client, host: &HostId, node: &MemberName) -> Result<Remains, kube::Error> {
     let ours =
         ListParams::default().labels(&format!("{}={host},{}={node}", marks::HOST, marks::NODE)).limit(500);
     let maps = list::<ConfigMap>(member, &ours).await?;

@@ -21,7 +21,7 @@ pub const HOST_RIGHTS: &[Right] = &[
         "which members there are; their id, and a finalizer",
     ),
     Right::new("cluster.karmada.io", &["clusters/status"], &["patch"], "how they are"),
-    Right::new("", &["secrets"], &["list", "watch", "patch", "delete"], "credentials of members")
+    Right::new("", &["secrets"], &["list", "watch", "patch"], "credentials of members")
         .within(SYSTEM_NAMESPACE),
     Right::new(
         "coordination.k8s.io",
