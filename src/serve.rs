@@ -75,13 +75,20 @@ impl ServeArgs {
         let identity = register.identity("federlet");
         tracing::info!(%version, host = %id, replica = identity, "the host answers");
         ensure_namespace(&own).await?;
+        // First of all, so that whoever joins meanwhile knows that somebody will serve it.
+        let watch = client(config.clone(), "watch", metrics.clone())?;
+        let replicas =
+            Replicas::new(heartbeat_client(config.clone(), metrics.clone())?, watch.clone(), identity.clone());
+        let live = replicas.live();
+        tasks.spawn(replicas.run(stop.clone()));
         if !until_clusters_exist(&own, &stop).await? {
+            tasks.close();
+            tasks.wait().await;
             return Ok(());
         }
         let pod_api = pod_api(&own, host_api).await;
 
         let pods = HostPods::new(Scope::Shared, None, metrics.clone());
-        let watch = client(config.clone(), "watch", metrics.clone())?;
         let (watching, watch_client, watch_stop) = (pods.clone(), watch.clone(), stop.clone());
         tasks.spawn(async move { watching.run(watch_client, watch_stop).await });
         let namespaces = HostNamespaces::new();
@@ -98,7 +105,7 @@ impl ServeArgs {
         let context = HostContext {
             id,
             client: own,
-            watch: watch.clone(),
+            watch,
             version: version.to_string().parse()?,
             host_version: version,
             pods,
@@ -108,7 +115,7 @@ impl ServeArgs {
             heartbeat: heartbeat.handle.clone(),
             metrics: metrics.clone(),
             serving: Serving {
-                identity: identity.clone(),
+                identity,
                 kubelets,
                 listen: kubelet.address,
                 ports: Ports::from(kubelet.port),
@@ -120,11 +127,8 @@ impl ServeArgs {
                 node: work.node(),
                 pods: work.pods(),
             },
-            config: config.clone(),
+            config,
         };
-        let replicas = Replicas::new(heartbeat_client(config, metrics)?, watch, identity);
-        let live = replicas.live();
-        tasks.spawn(replicas.run(stop.clone()));
         Clusters::new(context).run(live, stop).await;
         tasks.close();
         tasks.wait().await;
