@@ -77,8 +77,11 @@ impl ServeArgs {
         ensure_namespace(&own).await?;
         // First of all, so that whoever joins meanwhile knows that somebody will serve it.
         let watch = client(config.clone(), "watch", metrics.clone())?;
-        let replicas =
-            Replicas::new(heartbeat_client(config.clone(), metrics.clone())?, watch.clone(), identity.clone());
+        let replicas = Replicas::new(
+            heartbeat_client(config.clone(), metrics.clone())?,
+            watch.clone(),
+            identity.clone(),
+        );
         let live = replicas.live();
         tasks.spawn(replicas.run(stop.clone()));
         if !until_clusters_exist(&own, &stop).await? {
