@@ -131,14 +131,12 @@ impl PlaceError {
 /// Affinity groups are tried in order, from the one that was used last; the first that takes the whole object
 /// is it. If none does, the error is that of the first group for which waiting may help.
 pub fn place(request: &Request<'_>, members: &[Member<'_>]) -> Result<Placed, PlaceError> {
-    let groups = &request.placement.cluster_affinities;
+    let groups = groups(request);
     if groups.is_empty() {
         return Attempt { request, group: None }.run(members);
     }
-    let last = request.observed_affinity.filter(|_| !request.fresh);
-    let start = groups.iter().position(|group| Some(group.affinity_name.as_str()) == last).unwrap_or(0);
     let mut failure: Option<PlaceError> = None;
-    for group in &groups[start..] {
+    for group in groups {
         match (Attempt { request, group: Some(group) }.run(members), &failure) {
             (Ok(placed), _) => return Ok(placed),
             (Err(error), None | Some(PlaceError::NoClusterFit { .. })) => failure = Some(error),
@@ -146,6 +144,24 @@ pub fn place(request: &Request<'_>, members: &[Member<'_>]) -> Result<Placed, Pl
         }
     }
     Err(failure.unwrap_or(PlaceError::NoClusterFit { rejected: BTreeMap::new() }))
+}
+
+/// Why each cluster is out of the question, whatever room there is; by the affinity group that would be tried first.
+#[must_use]
+pub fn rejections(request: &Request<'_>, members: &[Member<'_>]) -> BTreeMap<String, Rejection> {
+    let attempt = Attempt { request, group: groups(request).first() };
+    let each = members
+        .iter()
+        .filter_map(|member| Some((name(member.cluster).to_owned(), attempt.check(member.cluster).err()?)));
+    each.collect()
+}
+
+/// The affinity groups to try: from the one that was used last, unless a person asked for a fresh decision.
+fn groups<'a>(request: &Request<'a>) -> &'a [ClusterAffinityTerm] {
+    let groups = &request.placement.cluster_affinities;
+    let last = request.observed_affinity.filter(|_| !request.fresh);
+    let start = groups.iter().position(|group| Some(group.affinity_name.as_str()) == last).unwrap_or(0);
+    &groups[start..]
 }
 
 /// One affinity group, or none.
