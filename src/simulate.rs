@@ -2,6 +2,8 @@
 
 mod read;
 
+use std::io::Write;
+
 use anyhow::{Context, bail};
 use clap::Args;
 use comfy_table::{Table, presets};
@@ -52,7 +54,10 @@ impl SimulateArgs {
             bail!("there are no objects in {}", self.filename.join(", "));
         }
         let entries = survey(&inventory);
-        print!("{}", shown(&entries, output)?);
+        // Who stops reading has seen enough: no reason to panic.
+        std::io::stdout()
+            .write_all(shown(&entries, output)?.as_bytes())
+            .context("cannot write the decisions")?;
         let failed = entries.iter().filter_map(|entry| Some(format!("{}: {}", entry.key, entry.error()?)));
         problems.extend(failed);
         for problem in &problems {

@@ -132,7 +132,7 @@ impl Inventory {
         let identity = Identity::of(&object);
         match scope::namespaced(&identity.api_version, &identity.kind) {
             Some(true) if identity.namespace.is_empty() => {
-                object["metadata"]["namespace"] = json!(DEFAULT_NAMESPACE)
+                object["metadata"]["namespace"] = json!(DEFAULT_NAMESPACE);
             }
             Some(false) => {
                 if let Some(meta) = object["metadata"].as_object_mut() {

@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use crate::{
     api::{ApiEnablement, ApiResourceEnablement},
-    decide::{Decision, Destination, World, decide},
+    decide::{Decision, Destination, Verdict, World, decide},
     depend,
     divide::Shares,
     inventory::{Inventory, Key},
     object::Identity,
     place::Peer,
-    render::{Part, render},
+    render::render,
 };
 
 /// What becomes of one object.
@@ -39,7 +39,11 @@ impl Entry {
     /// Why it is not simply placed, in plain words.
     #[must_use]
     pub fn reason(&self) -> Option<String> {
-        let own = self.decision.reason();
+        let mut own = self.decision.reason();
+        if self.decision.verdict == Verdict::NoPolicy && self.key.kind == "Namespace" {
+            own =
+                Some("no policy selects it: members get a namespace when something goes into it".to_owned());
+        }
         if self.follows.is_empty() {
             return own;
         }
@@ -193,7 +197,7 @@ fn made(world: &World<'_>, object: &Value, mut entry: Entry) -> Entry {
             entry.errors.insert(name.clone(), "there is no such Cluster".to_owned());
             continue;
         };
-        let part = entry.decision.part(name).unwrap_or(Part::default());
+        let part = entry.decision.part(name).unwrap_or_default();
         let overrides = world.overrides.iter().copied();
         match render(object, part, &destination.cluster, &destination.namespaces, overrides) {
             Ok(rendered) => drop(entry.rendered.insert(name.clone(), rendered.object)),
