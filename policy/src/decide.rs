@@ -13,7 +13,7 @@ use crate::{
     claim::{Claim, PolicyKey},
     divide::{Method, Shares, TieBreak},
     estimate,
-    matching::{self, Policy, Reserved},
+    matching::{self, Index, Policy, Reserved},
     object::Identity,
     overrides,
     place::{self, Member, Peer, Peers, PlaceError, Placed, Rejection},
@@ -44,7 +44,7 @@ impl Destination {
 #[derive(Clone, Debug)]
 pub struct World<'a> {
     /// Propagation policies of both kinds.
-    pub policies: Vec<Policy<'a>>,
+    pub policies: Index<'a>,
     /// Override policies of both kinds.
     pub overrides: Vec<overrides::Policy<'a>>,
     /// The clusters.
@@ -56,6 +56,8 @@ pub struct World<'a> {
 /// What was decided for the object before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Previous {
+    /// The UID that the object had.
+    pub uid: String,
     /// Where it is.
     pub shares: Shares,
     /// The affinity group that was used.
@@ -82,6 +84,7 @@ impl Previous {
             _ => false,
         };
         Self {
+            uid: spec.resource.uid.clone(),
             shares: shares.collect(),
             affinity: affinity.filter(|name| !name.is_empty()),
             leaving: spec.graceful_eviction_tasks.iter().map(|task| task.from_cluster.clone()).collect(),
@@ -203,7 +206,7 @@ pub fn decide<'o>(
         return Decision::without(None, Verdict::Reserved, counted);
     }
     let claim = Claim::of(&identity);
-    let policy = match matching::decide(&identity, claim.as_ref(), &world.policies) {
+    let policy = match world.policies.decide(&identity, claim.as_ref()) {
         matching::Decision::Keep(policy) | matching::Decision::Take(policy) => policy,
         matching::Decision::Release | matching::Decision::Nothing => {
             return Decision::without(None, Verdict::NoPolicy, counted);
@@ -216,7 +219,7 @@ pub fn decide<'o>(
 
     let peers = policy.spec.placement.workload_affinity.as_ref();
     let peers = peers.map_or_else(Peers::default, |affinity| Peers::of(affinity, &identity, others));
-    let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+    let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or(&previous.uid);
     let request = place::Request {
         api_version: &identity.api_version,
         kind: &identity.kind,

@@ -218,13 +218,14 @@ fn what_is_held_back_is_decided_all_the_same() {
 #[test]
 fn what_was_decided_before() {
     let spec: ResourceBindingSpec = serde_json::from_value(json!({
-        "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "u"},
         "clusters": [{"name": "m1", "replicas": 2}, {"name": "m2"}],
         "gracefulEvictionTasks": [{"fromCluster": "m3", "reason": "r", "producer": "p"}],
         "rescheduleTriggeredAt": "2026-01-02T00:00:00Z",
     }))
     .unwrap();
     let expected = Previous {
+        uid: "u".to_owned(),
         shares: shares(&[("m1", 2), ("m2", 0)]),
         affinity: None,
         leaving: BTreeSet::from(["m3".to_owned()]),

@@ -5,7 +5,7 @@ use std::{fs, hint::black_box, time::Duration};
 use anyhow::{Context, bail};
 use federlet_policy::{
     api::PropagationPolicy,
-    matching::{self, Policy},
+    matching::{Decision, Index, Policy},
     object::Identity,
 };
 use serde_json::json;
@@ -36,14 +36,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let with_policies = memory_kib()?;
     let workloads: Vec<Identity> = (0..args.workloads).map(|index| workload(index, args.policies)).collect();
     let with_all = memory_kib()?;
-    let views: Vec<Policy<'_>> = policies.iter().map(Into::into).collect();
+    let index: Index<'_> = policies.iter().map(Policy::from).collect();
 
     let (mut times, mut matched) = (Vec::with_capacity(workloads.len()), 0);
     for workload in &workloads {
         let began = Instant::now();
-        let decision = matching::decide(black_box(workload), None, black_box(&views));
+        let decision = black_box(&index).decide(black_box(workload), None);
         times.push(began.elapsed());
-        matched += usize::from(matches!(decision, matching::Decision::Take(_)));
+        matched += usize::from(matches!(decision, Decision::Take(_)));
     }
     times.sort();
     let at = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)];
