@@ -38,6 +38,11 @@ impl Destination {
     pub fn name(&self) -> &str {
         self.cluster.metadata.name.as_deref().unwrap_or_default()
     }
+
+    fn tells_its_room(&self) -> bool {
+        let status = self.cluster.status.as_ref();
+        self.stated_room.is_some() || status.is_some_and(|status| status.resource_summary.is_some())
+    }
 }
 
 /// All that decisions look at.
@@ -248,7 +253,10 @@ pub fn decide<'o>(
                 (Verdict::Refused(error), Shares::new(), rejected)
             }
             Err(error) => {
-                let rejected = place::rejections(&request, &members);
+                let mut rejected = place::rejections(&request, &members);
+                for silent in world.destinations.iter().filter(|one| !one.tells_its_room()) {
+                    rejected.entry(silent.name().to_owned()).or_insert(Rejection::NoRoomKnown);
+                }
                 (Verdict::Refused(error), previous.shares.clone(), rejected)
             }
         }

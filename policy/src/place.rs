@@ -82,6 +82,9 @@ pub enum Rejection {
     /// A workload to be apart from is there.
     #[error("a workload to be apart from is there")]
     NotApart,
+    /// Nobody knows how much room it has.
+    #[error("nobody said how much room it has, in status.resourceSummary or in an annotation")]
+    NoRoomKnown,
     /// It would do, but others were preferred.
     #[error("it would do, but others were preferred")]
     NotNeeded,

@@ -198,6 +198,19 @@ fn what_has_no_room_stays_and_what_fits_nowhere_goes() {
     );
 }
 
+/// Who forgets to say how much room there is hears of it.
+#[test]
+fn room_that_nobody_knows() {
+    let selectors = json!([{"apiVersion": "apps/v1", "kind": "Deployment"}]);
+    let spec = json!({"resourceSelectors": selectors, "placement": {
+        "clusterAffinity": {"clusterNames": ["m9"]}, "replicaScheduling": {"replicaDivisionPreference": "Aggregated"}}});
+    let silent = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "m9"}, "spec": {}});
+    let found =
+        decided([policy("PropagationPolicy", "p", spec), silent], &deployment(1), &Previous::default());
+    assert_eq!(found.rejected["m9"], Rejection::NoRoomKnown);
+    assert!(found.reason().unwrap().contains("m9: nobody said how much room it has"));
+}
+
 #[test]
 fn what_is_held_back_is_decided_all_the_same() {
     let selectors = json!([{"apiVersion": "apps/v1", "kind": "Deployment"}]);
