@@ -10,6 +10,7 @@ mod node_commands;
 mod process;
 mod progress;
 mod serve;
+mod simulate;
 mod telemetry;
 mod unjoin;
 mod work;
