@@ -2,6 +2,7 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 use crate::{
+    doctor::DoctorArgs,
     get::GetArgs,
     join::JoinArgs,
     node::NodeArgs,
@@ -54,6 +55,12 @@ enum Command {
     /// Evicts the pods from the node of a member, as fast as their budgets allow.
     Drain(DrainArgs),
 
+    /// Looks at the host and its members, and says what is wrong and what to do.
+    ///
+    /// Versions, rights, the way to each member and back, certificates and tokens and how long they last, clocks,
+    /// webhooks. Fails if anything is wrong.
+    Doctor(DoctorArgs),
+
     /// Shows what policies would do with the objects in files, without any cluster.
     ///
     /// Reads objects, propagation policies, override policies and Clusters, and prints where each object goes, why, and
@@ -76,6 +83,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         Command::Cordon(args) => runtime.block_on(args.run(true)),
         Command::Uncordon(args) => runtime.block_on(args.run(false)),
         Command::Drain(args) => runtime.block_on(args.run()),
+        Command::Doctor(args) => runtime.block_on(args.run()),
         Command::Simulate(args) => args.run(),
     }
 }
