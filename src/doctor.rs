@@ -18,6 +18,7 @@ use kube::{Api, ResourceExt, api::ListParams};
 use self::finding::{Finding, Verdict};
 use crate::{
     host::{HostArgs, answered},
+    output::say,
     progress::Spinner,
 };
 
@@ -88,10 +89,10 @@ impl DoctorArgs {
 
 fn show(findings: &[Finding], output: Output) -> anyhow::Result<()> {
     match output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(findings)?),
+        Output::Json => say!("{}", serde_json::to_string_pretty(findings)?),
         Output::Text => {
             let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-            findings.iter().for_each(|finding| println!("{}", finding.line(colour)));
+            findings.iter().for_each(|finding| say!("{}", finding.line(colour)));
         }
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! The `federlet` binary: commands and wiring, nothing else.
 
 mod cli;
+mod describe;
 mod doctor;
 mod get;
 mod host;
@@ -8,12 +9,16 @@ mod join;
 mod kubelet;
 mod node;
 mod node_commands;
+mod output;
 mod process;
 mod progress;
 mod serve;
 mod simulate;
+mod table;
 mod telemetry;
+mod top;
 mod unjoin;
+mod version;
 mod work;
 
 use std::process::ExitCode;

@@ -30,6 +30,7 @@ use serde_json::json;
 use super::{args::JoinArgs, crds, wait};
 use crate::{
     host::{answered, command_client, host_id, read_config},
+    output::say,
     progress::Spinner,
     serve::ensure_namespace,
 };
@@ -79,7 +80,7 @@ impl JoinArgs {
         allow_node(&host, &self.name, owner).await?;
         drop(spinner);
         let done = if before.is_some() { "joined before, and is up to date" } else { "joined" };
-        println!("cluster {name} ({}) {done}", member.version);
+        say!("cluster {name} ({}) {done}", member.version);
         wait::until_ready(&host, &name, self.wait).await
     }
 
