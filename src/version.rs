@@ -40,7 +40,7 @@ impl VersionArgs {
         match self.output {
             Some(Output::Json) => say!("{}", json!({ "federlet": own, "host": known })),
             Some(Output::Yaml) => {
-                say!("{}", serde_saphyr::to_string(&json!({ "federlet": own, "host": known }))?.trim_end())
+                say!("{}", serde_saphyr::to_string(&json!({ "federlet": own, "host": known }))?.trim_end());
             }
             None => {
                 say!("federlet {own}");
