@@ -1,12 +1,14 @@
 //! The `federlet` binary: commands and wiring, nothing else.
 
 mod cli;
+mod crds;
 mod get;
 mod host;
 mod join;
 mod kubelet;
 mod node;
 mod node_commands;
+mod policies;
 mod process;
 mod progress;
 mod serve;

@@ -11,6 +11,7 @@ use federlet_node::{
     metrics::Metrics,
     pods::{HostPods, Scope},
 };
+use federlet_policy::control::Control;
 use federlet_provider::{
     api::Cluster,
     clusters::{Certificates, Clusters, HostContext, Ports, Replicas, Serving, Vouched},
@@ -27,8 +28,10 @@ use kube::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    crds,
     host::{HostArgs, answered, answering, host_id, published_address, reach_host},
     kubelet::KubeletArgs,
+    policies::PolicyArgs,
     process::{Heartbeat, arch, serve_metrics, stop_on_signals},
     telemetry::TelemetryArgs,
     work::{RegisterArgs, WorkArgs},
@@ -55,13 +58,16 @@ pub(crate) struct ServeArgs {
     kubelet: KubeletArgs,
 
     #[command(flatten)]
+    policies: PolicyArgs,
+
+    #[command(flatten)]
     telemetry: TelemetryArgs,
 }
 
 impl ServeArgs {
     /// Serves until SIGTERM or SIGINT.
     pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let Self { host, host_api, register, work, kubelet, telemetry } = self;
+        let Self { host, host_api, register, work, kubelet, policies, telemetry } = self;
         let told = telemetry.init()?;
         let stop = stop_on_signals()?;
         let metrics = Arc::new(Metrics::default());
@@ -75,6 +81,12 @@ impl ServeArgs {
         let identity = register.identity("federlet");
         tracing::info!(%version, host = %id, replica = identity, "the host answers");
         ensure_namespace(&own).await?;
+        // Whoever installs may, and a service account need not be allowed to: then the chart or a join does it.
+        match crds::ensure(&own).await {
+            Ok(told) if told.is_empty() => {}
+            Ok(told) => tracing::info!(?told, "told the host what Clusters and policies are"),
+            Err(error) => tracing::warn!("{error:#}"),
+        }
         if !until_clusters_exist(&own, &stop).await? {
             return Ok(());
         }
@@ -122,6 +134,19 @@ impl ServeArgs {
             },
             config: config.clone(),
         };
+        if let Some((listener, target)) = policies.listen(kubelet.address).await? {
+            let control = Control {
+                client: context.client.clone(),
+                watch: watch.clone(),
+                heartbeat: heartbeat_client(config.clone(), metrics.clone())?,
+                identity: identity.clone(),
+                metrics: metrics.clone(),
+                taints: register.taints(),
+                own_namespace: SYSTEM_NAMESPACE,
+                fleet_node: None,
+            };
+            tasks.spawn(control.run(listener, target, stop.clone()));
+        }
         let replicas = Replicas::new(heartbeat_client(config, metrics)?, watch, identity);
         let live = replicas.live();
         tasks.spawn(replicas.run(stop.clone()));

@@ -26,8 +26,9 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{args::JoinArgs, crds, wait};
+use super::{args::JoinArgs, wait};
 use crate::{
+    crds,
     host::{answered, command_client, host_id, read_config},
     progress::Spinner,
     serve::ensure_namespace,
