@@ -73,6 +73,13 @@ pub(crate) struct Telemetry {
     traces: Option<SdkTracerProvider>,
 }
 
+/// These call an error what we try again, and say so; and they warn of what somebody chose.
+const QUIET: [(&str, &str); 3] = [
+    ("kube_client", "::client::builder=off"),
+    ("kube_client", "::client::tls=error"),
+    ("kube_runtime", "::watcher=error"),
+];
+
 impl TelemetryArgs {
     /// Starts to log, to standard error, and to send traces. Belongs into a runtime.
     pub(crate) fn init(&self) -> anyhow::Result<Telemetry> {
@@ -81,9 +88,10 @@ impl TelemetryArgs {
         })?;
         // Spans are for traces; in a log they would repeat what each line says.
         let mut filter = filter.add_directive(format!("{TRACE}=off").parse()?);
-        if !self.log_level.contains("kube_client") {
-            // It calls an error what we try again, and say so.
-            filter = filter.add_directive("kube_client::client::builder=off".parse()?);
+        for (library, part) in QUIET {
+            if !self.log_level.contains(library) {
+                filter = filter.add_directive(format!("{library}{part}").parse()?);
+            }
         }
         let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         let lines = match self.log_format {

@@ -26,7 +26,7 @@ fn from_status(status: &Status) -> ProviderError {
         (404, "NotFound") => ProviderError::NotFound,
         (409, "AlreadyExists") => ProviderError::already_exists(message),
         // A namespace that is going away refuses with these; the next one will take the pod.
-        (403 | 409, _) if message.contains("because it is being terminated") => {
+        (403 | 409, _) if message.contains(TERMINATING) => {
             ProviderError::rejected("NamespaceTerminating", message)
         }
         (403, _) if message.contains("exceeded quota") => ProviderError::rejected("QuotaExceeded", message),
@@ -34,6 +34,14 @@ fn from_status(status: &Status) -> ProviderError {
         (400 | 422, _) => ProviderError::rejected("MemberRejects", message),
         _ => ProviderError::Unavailable { message, retry_after },
     }
+}
+
+/// How an API server says that a namespace is going away.
+const TERMINATING: &str = "because it is being terminated";
+
+/// Whether something was refused only because its namespace is going away: it will be taken when that is gone.
+pub fn is_terminating(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.message.contains(TERMINATING))
 }
 
 /// One line without credentials: what kube prints of a failed connection ends with its cause.

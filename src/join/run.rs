@@ -1,8 +1,9 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, bail};
 use federlet_provider::{
     api::{Cluster, ClusterSpec, LocalSecretReference},
+    errors::is_terminating,
     join::{
         FIELD_MANAGER, FINALIZER, SYSTEM_NAMESPACE,
         account::Account,
@@ -34,6 +35,9 @@ use crate::{
     serve::ensure_namespace,
 };
 
+/// How often a member is asked whether it is done.
+const LOOK: Duration = Duration::from_millis(500);
+
 impl JoinArgs {
     /// Joins, and waits until the node is Ready.
     pub(crate) async fn run(self) -> anyhow::Result<()> {
@@ -56,7 +60,7 @@ impl JoinArgs {
         let spec = self.spec_of(&member)?;
         ensure_namespace(&host).await?;
         spinner.say("making an account in the member");
-        let secret = member.account(&host_id).await?;
+        let secret = member.account(&host_id, self.wait, &mut spinner).await?;
         let secrets: Api<Secret> = Api::namespaced(host.clone(), SYSTEM_NAMESPACE);
         let apply = PatchParams::apply(FIELD_MANAGER).force();
         secrets
@@ -175,12 +179,28 @@ impl Member {
     }
 
     /// Makes our account there and returns the Secret with its token.
-    async fn account(&self, host: &HostId) -> anyhow::Result<Secret> {
+    async fn account(
+        &self,
+        host: &HostId,
+        patience: Duration,
+        spinner: &mut Spinner,
+    ) -> anyhow::Result<Secret> {
         let account = Account::of(host);
         let refused = |error: kube::Error| {
             answered("the member", &error).context("cannot make an account in the member")
         };
-        account.ensure(&self.client, host).await.map_err(refused)?;
+        let begun = tokio::time::Instant::now();
+        // Somebody who left a moment ago and joins again meets the old account while it is going.
+        loop {
+            match account.ensure(&self.client, host).await {
+                Err(error) if is_terminating(&error) && begun.elapsed() < patience => {
+                    spinner
+                        .say(format!("waiting until the member has deleted namespace {}", account.namespace));
+                    tokio::time::sleep(LOOK).await;
+                }
+                answer => break answer.map_err(refused)?,
+            }
+        }
         let token = FreshToken::request(&self.client, &account).await.map_err(refused)?;
         let ca = self.config.root_cert.as_ref().map(|all| all.iter().map(|der| pem(der)).collect::<String>());
         Ok(token.secret(&self.id, ca.as_deref().map(str::as_bytes)))

@@ -205,7 +205,11 @@ impl NodeController {
         if answer.is_ok() {
             self.metrics.pinged(name);
         } else if let Err(error) = &answer {
-            tracing::warn!(node = %name, %error, "the provider does not answer");
+            // Once it counts as gone, the node says so, and more lines would say nothing new.
+            match self.health.healthy() {
+                Some(false) => tracing::debug!(node = %name, %error, "the provider does not answer"),
+                _ => tracing::warn!(node = %name, %error, "the provider does not answer"),
+            }
         }
         if !self.health.hear(answer.is_ok()) {
             return false;

@@ -194,7 +194,12 @@ async fn compare_everything(
             Ok(Err(error)) => {
                 failures += 1;
                 let pause = Backoff::spread(Backoff::default().pause(failures, None));
-                tracing::warn!(node = %sync.node, %error, "cannot list the provider's pods, trying again in {pause:?}");
+                match failures {
+                    1 => {
+                        tracing::warn!(node = %sync.node, %error, "cannot list the provider's pods, trying again")
+                    }
+                    _ => tracing::debug!(node = %sync.node, %error, "cannot list the provider's pods"),
+                }
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = tokio::time::sleep(pause) => asked.notify_one(),

@@ -86,17 +86,23 @@ fn reason(error: &kube::Error) -> TroubleReason {
         if current.is::<IdentityError>() {
             return TroubleReason::IdentityMismatch;
         }
-        // An error within an I/O error is not its source, but what it says.
-        let inner = current.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        if current.is::<rustls::Error>() || inner.is_some_and(|inner| inner.is::<rustls::Error>()) {
+        if current.is::<rustls::Error>() {
             return TroubleReason::CertificateNotTrusted;
         }
         if current.to_string().contains("dns error") {
             return TroubleReason::NameNotFound;
         }
-        cause = current.source();
+        cause = behind(current);
     }
     TroubleReason::NotReachable
+}
+
+/// What caused an error. That within an I/O error is not its source, but what it says, and may be one itself.
+fn behind<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(inner) => Some(inner),
+        None => error.source(),
+    }
 }
 
 #[cfg(test)]
@@ -121,7 +127,8 @@ mod tests {
             (api(403, "no"), "Forbidden", "no"),
             (api(500, "etcd"), "NotHealthy", "etcd"),
             (service(issuer.clone()), "CertificateNotTrusted", "UnknownIssuer"),
-            (service(io::Error::other(issuer)), "CertificateNotTrusted", "UnknownIssuer"),
+            (service(io::Error::other(issuer.clone())), "CertificateNotTrusted", "UnknownIssuer"),
+            (service(io::Error::other(io::Error::other(issuer))), "CertificateNotTrusted", "UnknownIssuer"),
             (service(other), "IdentityMismatch", "not the cluster that joined"),
             (service(io::Error::other("dns error: no such host")), "NameNotFound", "has no address"),
             (service(io::Error::from(io::ErrorKind::TimedOut)), "NotReachable", "does not answer"),

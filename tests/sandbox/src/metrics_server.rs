@@ -12,6 +12,14 @@ use crate::{
 /// Where it listens on the control plane's machine.
 const PORT: u16 = 4443;
 
+/// Whether the API server reaches it.
+pub async fn answers(client: &Client) -> Result<bool> {
+    let path = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io";
+    let found: serde_json::Value = client.request(http::Request::get(path).body(vec![])?).await?;
+    let conditions = found["status"]["conditions"].as_array();
+    Ok(conditions.into_iter().flatten().any(|c| c["type"] == "Available" && c["status"] == "True"))
+}
+
 /// Starts it, and tells the API server where it is.
 pub async fn start(
     cluster: &ClusterPlan,

@@ -21,7 +21,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{
     Instance,
-    plan::{ClusterPlan, POD_CIDR, Plan, Subnet},
+    plan::{ClusterPlan, POD_CIDR, Plan, SERVICE_CIDR, Subnet},
     shell::{self, ip},
 };
 
@@ -137,6 +137,8 @@ async fn add_cluster(
         ip(&format!("-n {netns} address add {}/{} dev eth0", machine.address, Subnet::PREFIX)).await?;
         ip(&format!("-n {netns} link set eth0 up")).await?;
         ip(&format!("-n {netns} route add blackhole {} metric {LAST_RESORT}", subnet.cidr())).await?;
+        // The kernel looks for a route before kube-proxy's rules say where a Service really is.
+        ip(&format!("-n {netns} route add {SERVICE_CIDR} dev eth0")).await?;
         for (other, node) in cluster.nodes().filter(|(other, _)| other.name != machine.name) {
             ip(&format!("-n {netns} route add {} via {}", node.pod_cidr, other.address)).await?;
         }

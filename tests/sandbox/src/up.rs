@@ -219,6 +219,14 @@ impl Starting<'_> {
             })
             .await?;
         }
+        if self.cluster.name == "host" {
+            // An API group that does not answer holds up every namespace that is deleted.
+            self.wait("metrics-server", step, async || {
+                let answers = metrics_server::answers(&client).await?;
+                Ok((answers, "the API server does not reach metrics-server".into()))
+            })
+            .await?;
+        }
         Ok(())
     }
 

@@ -60,7 +60,7 @@ async fn each_mistake_has_its_reason_and_disturbs_nobody() -> Result<()> {
         wrong_ca["clusters"][0]["cluster"]["certificate-authority-data"] =
             kubeconfig(&ground.member("member1")?)?["clusters"][0]["cluster"]["certificate-authority-data"].clone();
         let text = |config: &Value| json!({"kubeconfig": config.to_string()});
-        let nowhere = "https://198.18.255.250:6443";
+        let nowhere = &*there.replace(":6443", ":1");
         let cases: [(&str, &str, Value, Value, &str, &str); 8] = [
             ("j-away", nowhere, text(&two), json!({}), "ClusterNotReachable", "does not answer"),
             ("j-name", "https://no-such-name.invalid:6443", text(&two), json!({}), "ClusterNotReachable", "has no address"),

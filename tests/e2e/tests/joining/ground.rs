@@ -66,7 +66,8 @@ impl Ground {
         for name in self.names("clusters").await.unwrap_or_default() {
             self.federlet(&["unjoin", &name, "--force"]).await?;
         }
-        Ok(())
+        // Those that a test wrote itself belong to no Cluster.
+        self.host.kubectl_output(&["delete", "secrets", "-n", "federlet-system", "--all"]).await.map(drop)
     }
 
     async fn names(&self, kind: &str) -> Result<Vec<String>> {
