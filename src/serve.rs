@@ -11,13 +11,13 @@ use federlet_node::{
     metrics::Metrics,
     pods::{HostPods, Scope},
 };
-use federlet_policy::control::Control;
+use federlet_policy::control::{self, Control};
 use federlet_provider::{
     api::Cluster,
     clusters::{Certificates, Clusters, HostContext, Ports, Replicas, Serving, Vouched},
     follow::HostObjects,
     join::SYSTEM_NAMESPACE,
-    site::{HostNamespaces, find_host_api, host_api},
+    site::{HostNamespaces, Rewrite, find_host_api, host_api},
     target::ApiAccess,
 };
 use k8s_openapi::api::core::v1::Namespace;
@@ -107,6 +107,21 @@ impl ServeArgs {
         let kubelets =
             kubelet.kubelets(&kubelet_client, pods.clone(), domain, metrics.clone(), &tasks, &stop).await?;
         let heartbeat = Heartbeat::start()?;
+        let mut rewrite: Option<Arc<dyn Rewrite>> = None;
+        if let Some((listener, target)) = policies.listen(kubelet.address).await? {
+            let control = Control::new(control::Host {
+                client: own.clone(),
+                watch: watch.clone(),
+                heartbeat: heartbeat_client(config.clone(), metrics.clone())?,
+                identity: identity.clone(),
+                metrics: metrics.clone(),
+                taints: register.taints(),
+                own_namespace: SYSTEM_NAMESPACE,
+                fleet_node: None,
+            });
+            rewrite = Some(control.rewriter());
+            tasks.spawn(control.run(listener, target, stop.clone()));
+        }
         let context = HostContext {
             id,
             client: own,
@@ -116,6 +131,7 @@ impl ServeArgs {
             pods,
             namespaces,
             objects,
+            rewrite,
             pod_api,
             heartbeat: heartbeat.handle.clone(),
             metrics: metrics.clone(),
@@ -134,19 +150,6 @@ impl ServeArgs {
             },
             config: config.clone(),
         };
-        if let Some((listener, target)) = policies.listen(kubelet.address).await? {
-            let control = Control {
-                client: context.client.clone(),
-                watch: watch.clone(),
-                heartbeat: heartbeat_client(config.clone(), metrics.clone())?,
-                identity: identity.clone(),
-                metrics: metrics.clone(),
-                taints: register.taints(),
-                own_namespace: SYSTEM_NAMESPACE,
-                fleet_node: None,
-            };
-            tasks.spawn(control.run(listener, target, stop.clone()));
-        }
         let replicas = Replicas::new(heartbeat_client(config, metrics)?, watch, identity);
         let live = replicas.live();
         tasks.spawn(replicas.run(stop.clone()));

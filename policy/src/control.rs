@@ -11,13 +11,14 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     owners::Owners,
     placer::{Lead, Placer},
+    rewrite::Rewriter,
     store::{Bindings, Store},
     tell::Tell,
     webhook::{Keeper, Pods, Target, Webhooks, serve},
 };
 
 /// What policies need of the process.
-pub struct Control {
+pub struct Host {
     /// For requests that are answered at once or not at all.
     pub client: Client,
     /// To watch with.
@@ -36,32 +37,55 @@ pub struct Control {
     pub fleet_node: Option<NodeName>,
 }
 
+/// Policies at work.
+pub struct Control {
+    host: Host,
+    tell: Tell,
+    store: Arc<Store>,
+    bindings: Arc<Bindings>,
+    owners: Arc<Owners>,
+}
+
 impl Control {
+    /// Nothing happens until [`run`](Self::run).
+    #[must_use]
+    pub fn new(host: Host) -> Self {
+        let tell = Tell::new(host.client.clone(), &host.identity);
+        let store = Store::new(tell.clone());
+        let owners = Owners::new(host.client.clone());
+        Self { host, tell, store, bindings: Arc::default(), owners }
+    }
+
+    /// What makes overrides, for those who send pods to members.
+    #[must_use]
+    pub fn rewriter(&self) -> Arc<Rewriter> {
+        let Self { host, store, owners, tell, .. } = self;
+        Rewriter::new(host.client.clone(), store.clone(), owners.clone(), tell.clone())
+    }
+
     /// Answers the host at `listener`, which it finds at `target`, and places pods, until told to stop.
     pub async fn run(self, listener: TcpListener, target: Target, stop: CancellationToken) {
-        let tell = Tell::new(self.client.clone(), &self.identity);
-        let store = Store::new(tell.clone());
-        let (bindings, owners) = (Arc::<Bindings>::default(), Owners::new(self.client.clone()));
-        let keeper = Keeper::new(self.client.clone(), self.own_namespace, target);
+        let Self { host, tell, store, bindings, owners } = self;
+        let keeper = Keeper::new(host.client.clone(), host.own_namespace, target);
         let certificate = keeper.certificate();
         let pods = Pods {
             store: store.clone(),
             bindings: bindings.clone(),
             owners: owners.clone(),
-            tolerations: tolerations(&self.taints).into(),
-            own_namespace: self.own_namespace,
+            tolerations: tolerations(&host.taints).into(),
+            own_namespace: host.own_namespace,
         };
-        let webhooks = Arc::new(Webhooks { pods, metrics: self.metrics });
-        let lead = Lead::new(self.heartbeat, self.own_namespace, self.identity);
+        let webhooks = Arc::new(Webhooks { pods, metrics: host.metrics });
+        let lead = Lead::new(host.heartbeat, host.own_namespace, host.identity);
         let placer = Placer {
-            client: self.client,
-            watch: self.watch.clone(),
+            client: host.client,
+            watch: host.watch.clone(),
             store: store.clone(),
             bindings: bindings.clone(),
             owners: owners.clone(),
             tell,
-            own_namespace: self.own_namespace,
-            fleet_node: self.fleet_node,
+            own_namespace: host.own_namespace,
+            fleet_node: host.fleet_node,
         };
         let registered = async {
             // Whoever is asked must know the answer.
@@ -72,9 +96,9 @@ impl Control {
             keeper.run(stop.clone()).await;
         };
         tokio::join!(
-            store.clone().run(self.watch.clone(), stop.clone()),
-            bindings.clone().run(self.watch.clone(), stop.clone()),
-            owners.run(self.watch.clone(), stop.clone()),
+            store.clone().run(host.watch.clone(), stop.clone()),
+            bindings.clone().run(host.watch.clone(), stop.clone()),
+            owners.run(host.watch.clone(), stop.clone()),
             serve(listener, certificate, webhooks, stop.clone()),
             Box::pin(placer.run(lead, stop.clone())),
             registered,
@@ -92,8 +116,14 @@ fn tolerations(taints: &[Taint]) -> Vec<Toleration> {
     taints.iter().map(tolerate).collect()
 }
 
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for Control {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Control").field("identity", &self.identity).finish_non_exhaustive()
+        f.debug_struct("Control").field("identity", &self.host.identity).finish_non_exhaustive()
     }
 }

@@ -27,6 +27,7 @@ pub mod place;
 pub mod placer;
 pub mod prune;
 pub mod retain;
+pub mod rewrite;
 pub mod spread;
 pub mod stamp;
 pub mod status;

@@ -33,8 +33,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::{evict::Evictions, lead::Leading, pods::Marked, seen::Group};
+pub(crate) use self::evict::{Evicted, Evictions};
 pub use self::{lead::Lead, room::AVAILABLE};
+use self::{lead::Leading, pods::Marked, seen::Group};
 use crate::{
     owners::Owners,
     store::{Bindings, Store},

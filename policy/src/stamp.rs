@@ -9,13 +9,13 @@ use crate::claim::PolicyKey;
 pub const GATE: &str = "federlet.io/placement";
 
 /// As a label: the UID of the workload, or [`ITSELF`]. As an annotation: which workload that is, a [`Workload`] in JSON.
-pub const WORKLOAD: &str = "federlet.io/workload";
+pub const WORKLOAD: &str = federlet_provider::marks::WORKLOAD;
 
 /// The label of a pod that nobody made but a person: it is its own workload, and has no UID yet when it is admitted.
 pub const ITSELF: &str = "itself";
 
 /// Annotation: the policy that steered the pod, as `namespace/name` or `name`.
-pub const POLICY: &str = "federlet.io/policy";
+pub const POLICY: &str = federlet_provider::marks::POLICY;
 
 /// Label of a namespace in which no pod is created without asking us.
 pub const COVERED: (&str, &str) = ("federlet.io/policies", "cover");

@@ -3,7 +3,7 @@
 //! A pod is gated unless its cluster is certain: only the one who counts all pods of the workload can say where the next
 //! one goes. While it is gated its affinity can be tightened and never loosened, so it begins as wide as it can be.
 
-mod constraints;
+pub(crate) mod constraints;
 
 use k8s_openapi::api::core::v1::Toleration;
 use serde_json::{Map, Value, json};

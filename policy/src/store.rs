@@ -37,6 +37,7 @@ pub struct Store {
     parts: Mutex<Parts>,
     view: ArcSwap<View>,
     changed: watch::Sender<u64>,
+    overrides_changed: watch::Sender<u64>,
     tell: Tell,
 }
 
@@ -53,8 +54,9 @@ impl Store {
     /// An empty store, to be filled by [`run`](Self::run).
     #[must_use]
     pub fn new(tell: Tell) -> Arc<Self> {
-        let (view, changed) = (ArcSwap::default(), watch::Sender::new(0));
-        Arc::new(Self { parts: Mutex::default(), view, changed, tell })
+        let (view, changed, overrides_changed) =
+            (ArcSwap::default(), watch::Sender::new(0), watch::Sender::new(0));
+        Arc::new(Self { parts: Mutex::default(), view, changed, overrides_changed, tell })
     }
 
     /// What there is now.
@@ -65,6 +67,11 @@ impl Store {
     /// Counts changes.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
+    }
+
+    /// Counts changes of what overrides make of objects.
+    pub fn override_changes(&self) -> watch::Receiver<u64> {
+        self.overrides_changed.subscribe()
     }
 
     /// Waits until everything was listed once.
@@ -118,9 +125,14 @@ impl Store {
             let decode = |object: &DynamicObject| self.decode(&resource, object).map(&read);
             let mut parts = self.parts.lock();
             if part(&mut parts).take(event, decode) {
-                self.view.store(Arc::new(View::of(&parts)));
+                let view = Arc::new(View::of(&parts));
+                let before = self.view.swap(view.clone());
                 drop(parts);
                 self.changed.send_modify(|count| *count += 1);
+                // Until all is read once, nobody has made anything of it.
+                if before.complete && view.overrides_differ(&before) {
+                    self.overrides_changed.send_modify(|count| *count += 1);
+                }
             }
         })
         .await;

@@ -134,6 +134,10 @@ async fn notice_changes(sync: Arc<PodSync>, resync: Arc<tokio::sync::Notify>, st
             match change {
                 Some(PodChange::Changed(key)) => sync.view.queue().add(&key),
                 Some(PodChange::Resync) => resync.notify_one(),
+                Some(PodChange::Reconsider) => {
+                    sync.notes.reconsider();
+                    resync.notify_one();
+                }
                 None => break,
             }
             failures = 0;
@@ -196,7 +200,7 @@ async fn compare_everything(
                 let pause = Backoff::spread(Backoff::default().pause(failures, None));
                 match failures {
                     1 => {
-                        tracing::warn!(node = %sync.node, %error, "cannot list the provider's pods, trying again")
+                        tracing::warn!(node = %sync.node, %error, "cannot list the provider's pods, trying again");
                     }
                     _ => tracing::debug!(node = %sync.node, %error, "cannot list the provider's pods"),
                 }

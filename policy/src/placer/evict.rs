@@ -15,11 +15,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Evicts, one at a time.
 #[derive(Default)]
-pub(super) struct Evictions(Mutex<Option<Instant>>);
+pub(crate) struct Evictions(Mutex<Option<Instant>>);
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Evicted {
+pub(crate) enum Evicted {
     /// It goes.
     Yes,
     /// It was gone already, or is another one by now.
@@ -31,7 +31,7 @@ pub(super) enum Evicted {
 }
 
 impl Evictions {
-    pub(super) async fn evict(&self, client: &Client, namespace: &str, name: &str, uid: &str) -> Evicted {
+    pub(crate) async fn evict(&self, client: &Client, namespace: &str, name: &str, uid: &str) -> Evicted {
         let mut last = self.0.lock().await;
         if let Some(last) = *last {
             tokio::time::sleep_until(last + PAUSE).await;

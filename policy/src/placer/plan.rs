@@ -179,15 +179,15 @@ impl Situation<'_> {
             })
             .collect();
         let assignment = assign(&order, &seats);
-        // With one cluster there is no order to keep, and nothing to write for it.
-        let ordered = placed.shares.len() > 1;
-        let heeds = |index: usize| ordered && self.pods[pods[index]].heeds_cost();
+        let heeds = |index: usize| self.pods[pods[index]].heeds_cost();
         plan.pins.extend(assignment.pins.into_iter().map(|(index, cluster, position)| Pin {
             pod: pods[index],
             cluster,
             cost: heeds(index).then_some(-i64::from(position)),
         }));
-        let costs = assignment.renumber.into_iter().filter(|(index, _)| heeds(*index));
+        // With one cluster there is no order to keep: nothing is written for it alone.
+        let ordered = placed.shares.len() > 1;
+        let costs = assignment.renumber.into_iter().filter(|(index, _)| ordered && heeds(*index));
         plan.costs.extend(costs.map(|(index, position)| (pods[index], -i64::from(position))));
         // What was measured stays where it is; what somebody fixed is kept exact.
         if method == Method::StaticWeights {

@@ -8,7 +8,7 @@ use federlet_provider::marks::CONSTRAINTS;
 use serde_json::{Map, Value, json};
 
 /// Moves the constraints of a pod into the annotation.
-pub(super) fn move_away(pod: &mut Value) {
+pub(crate) fn move_away(pod: &mut Value) {
     let mut kept: Map<String, Value> = federlet_provider::marks::annotation(pod, CONSTRAINTS)
         .and_then(|text| serde_json::from_str(text).ok())
         .unwrap_or_default();
@@ -33,6 +33,34 @@ pub(super) fn move_away(pod: &mut Value) {
         *annotations = json!({});
     }
     annotations[CONSTRAINTS] = Value::Object(kept).to_string().into();
+}
+
+/// Makes the pod again what it was before its constraints were moved.
+pub(crate) fn put_back(pod: &mut Value) {
+    let kept = federlet_provider::marks::annotation(pod, CONSTRAINTS);
+    let kept = kept.map_or(Ok(Map::new()), serde_json::from_str);
+    let Ok(mut kept) = kept else { return };
+    if let Some(annotations) = pod.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        annotations.remove(CONSTRAINTS);
+    }
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    // These say how the host's scheduler was steered, and nothing else.
+    spec.remove("nodeSelector");
+    spec.remove("affinity");
+    for field in ["nodeSelector", "affinity", "topologySpreadConstraints"] {
+        spec.extend(kept.remove(field).map(|value| (field.to_owned(), value)));
+    }
+    for port in kept.get("hostPorts").and_then(Value::as_array).into_iter().flatten() {
+        for list in ["initContainers", "containers"] {
+            let containers = spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+            let container = containers.into_iter().find(|one| one.get("name") == port.get("container"));
+            let ports = container.and_then(|one| one.get_mut("ports")).and_then(Value::as_array_mut);
+            let same = |one: &&mut Value| one.get("containerPort") == port.get("containerPort");
+            if let Some(one) = ports.into_iter().flatten().find(same) {
+                one["hostPort"] = port.get("hostPort").cloned().unwrap_or_default();
+            }
+        }
+    }
 }
 
 fn is_empty(value: &Value) -> bool {

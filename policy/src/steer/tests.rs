@@ -68,6 +68,11 @@ fn constraints_go_to_the_member_and_the_host_sees_only_ours() {
         json!({"nodeSelector": {"disk": "ssd"}, "affinity": affinity, "topologySpreadConstraints": spread,
             "hostPorts": [{"container": "a", "containerPort": 80, "protocol": "TCP", "hostPort": 8080}]})
     );
+    let mut back = steered.clone();
+    constraints::put_back(&mut back);
+    for field in ["nodeSelector", "affinity", "topologySpreadConstraints", "containers"] {
+        assert_eq!(back["spec"][field], pod["spec"][field], "{field}");
+    }
     assert_eq!(steered["spec"]["affinity"], require("kubernetes.io/hostname", &["m1"]));
     assert!(steered["spec"].get("nodeSelector").is_none());
     assert!(steered["spec"].get("schedulingGates").is_none());
@@ -75,6 +80,15 @@ fn constraints_go_to_the_member_and_the_host_sees_only_ours() {
         steered["spec"]["containers"][0]["ports"],
         json!([{"containerPort": 80}, {"containerPort": 81}])
     );
+}
+
+#[test]
+fn what_steered_the_host_never_gets_to_the_member() {
+    let pod = json!({"metadata": {}, "spec": {"containers": []}});
+    let mut back = steered(&pod, &Placement::default(), Way::Gate);
+    back["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": "m1"});
+    constraints::put_back(&mut back);
+    assert!(back["spec"].get("nodeSelector").is_none() && back["spec"].get("affinity").is_none());
 }
 
 #[test]

@@ -210,6 +210,28 @@ impl View {
         }
     }
 
+    /// Whether overrides may make something else of an object than they did.
+    #[must_use]
+    pub fn overrides_differ(&self, other: &Self) -> bool {
+        let place = |cluster: &Cluster| {
+            let spec = &cluster.spec;
+            let zones: Vec<String> = spec.zones().map(str::to_owned).collect();
+            (cluster.metadata.labels.clone(), spec.provider.clone(), spec.region.clone(), zones)
+        };
+        let same_clusters = || {
+            self.clusters.len() == other.clusters.len()
+                && self.clusters.iter().all(|(name, cluster)| {
+                    other
+                        .clusters
+                        .get(name)
+                        .is_some_and(|there| Arc::ptr_eq(there, cluster) || place(there) == place(cluster))
+                })
+        };
+        let same_overrides = self.overrides.len() == other.overrides.len()
+            && self.overrides.iter().zip(&other.overrides).all(|(one, two)| Arc::ptr_eq(one, two));
+        !same_overrides || (!self.overrides.is_empty() && !same_clusters())
+    }
+
     /// The override policies that a policy waits for.
     #[must_use]
     pub fn missing_overrides(&self, policy: &Propagation) -> Vec<String> {

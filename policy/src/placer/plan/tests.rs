@@ -122,7 +122,7 @@ fn copies_need_the_fleet_node_unless_there_is_one_cluster() {
     let fleet = plan(json!({}), &view(&["a", "b"]), &pods, Some("fleet"));
     assert_eq!(fleet.pins, [Pin { pod: 0, cluster: "fleet".into(), cost: None }]);
     let single = plan(json!({}), &view(&["a"]), &pods, None);
-    assert_eq!(single.pins, [Pin { pod: 0, cluster: "a".into(), cost: None }]);
+    assert_eq!(single.pins, [Pin { pod: 0, cluster: "a".into(), cost: Some(-1) }]);
 }
 
 #[test]
