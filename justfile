@@ -19,6 +19,11 @@ test *args:
 unit:
     cargo test --workspace --lib --bins
 
+# Federlet beside a floor and a peer, on clusters of its own; takes a while.
+bench *args:
+    cargo compare kubelets {{args}}
+    cargo compare members {{args}}
+
 # Format the code.
 fmt:
     cargo fmt --all

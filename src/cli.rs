@@ -7,6 +7,7 @@ use crate::{
     node::NodeArgs,
     node_commands::{CordonArgs, DrainArgs},
     serve::ServeArgs,
+    simulate::SimulateArgs,
     unjoin::UnjoinArgs,
 };
 
@@ -52,6 +53,12 @@ enum Command {
 
     /// Evicts the pods from the node of a member, as fast as their budgets allow.
     Drain(DrainArgs),
+
+    /// Shows what policies would do with the objects in files, without any cluster.
+    ///
+    /// Reads objects, propagation policies, override policies and Clusters, and prints where each object goes, why, and
+    /// what each cluster gets. Fails if anything is wrong, so that CI can test policies.
+    Simulate(SimulateArgs),
 }
 
 /// Reads the command line and does what it says.
@@ -69,5 +76,6 @@ pub(crate) fn run() -> anyhow::Result<()> {
         Command::Cordon(args) => runtime.block_on(args.run(true)),
         Command::Uncordon(args) => runtime.block_on(args.run(false)),
         Command::Drain(args) => runtime.block_on(args.run()),
+        Command::Simulate(args) => args.run(),
     }
 }

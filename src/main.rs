@@ -12,6 +12,7 @@ mod policies;
 mod process;
 mod progress;
 mod serve;
+mod simulate;
 mod telemetry;
 mod unjoin;
 mod work;

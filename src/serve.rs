@@ -81,19 +81,29 @@ impl ServeArgs {
         let identity = register.identity("federlet");
         tracing::info!(%version, host = %id, replica = identity, "the host answers");
         ensure_namespace(&own).await?;
+        // First of all, so that whoever joins meanwhile knows that somebody will serve it.
+        let watch = client(config.clone(), "watch", metrics.clone())?;
+        let replicas = Replicas::new(
+            heartbeat_client(config.clone(), metrics.clone())?,
+            watch.clone(),
+            identity.clone(),
+        );
+        let live = replicas.live();
+        tasks.spawn(replicas.run(stop.clone()));
         // Whoever installs may, and a service account need not be allowed to: then the chart or a join does it.
         match crds::ensure(&own).await {
             Ok(told) if told.is_empty() => {}
             Ok(told) => tracing::info!(?told, "told the host what Clusters and policies are"),
-            Err(error) => tracing::warn!("{error:#}"),
+            Err(error) => tracing::debug!("{error:#}"),
         }
         if !until_clusters_exist(&own, &stop).await? {
+            tasks.close();
+            tasks.wait().await;
             return Ok(());
         }
         let pod_api = pod_api(&own, host_api).await;
 
         let pods = HostPods::new(Scope::Shared, None, metrics.clone());
-        let watch = client(config.clone(), "watch", metrics.clone())?;
         let (watching, watch_client, watch_stop) = (pods.clone(), watch.clone(), stop.clone());
         tasks.spawn(async move { watching.run(watch_client, watch_stop).await });
         let namespaces = HostNamespaces::new();
@@ -125,7 +135,7 @@ impl ServeArgs {
         let context = HostContext {
             id,
             client: own,
-            watch: watch.clone(),
+            watch,
             version: version.to_string().parse()?,
             host_version: version,
             pods,
@@ -136,7 +146,7 @@ impl ServeArgs {
             heartbeat: heartbeat.handle.clone(),
             metrics: metrics.clone(),
             serving: Serving {
-                identity: identity.clone(),
+                identity,
                 kubelets,
                 listen: kubelet.address,
                 ports: Ports::from(kubelet.port),
@@ -148,11 +158,8 @@ impl ServeArgs {
                 node: work.node(),
                 pods: work.pods(),
             },
-            config: config.clone(),
+            config,
         };
-        let replicas = Replicas::new(heartbeat_client(config, metrics)?, watch, identity);
-        let live = replicas.live();
-        tasks.spawn(replicas.run(stop.clone()));
         Clusters::new(context).run(live, stop).await;
         tasks.close();
         tasks.wait().await;

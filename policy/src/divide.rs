@@ -8,7 +8,7 @@
 mod overflow;
 pub mod webster;
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 pub use overflow::Tier;
 pub use webster::TieBreak;
@@ -193,13 +193,14 @@ impl Division<'_> {
     }
 }
 
-/// Which clusters an aggregated division uses: those in use first, then those with most room, until there is
-/// room for all.
+/// Which clusters an aggregated division uses: those in use first, then those with most room, then those that run
+/// more, until there is room for all.
 fn fewest(candidates: &[Candidate], now: &[u32], more: u32) -> Vec<bool> {
     let mut order: Vec<usize> = (0..candidates.len()).collect();
     order.sort_by(|&a, &b| {
         let rank = |index: usize| {
-            (now[index] == 0, std::cmp::Reverse(candidates[index].free), &candidates[index].name)
+            let one = &candidates[index];
+            (now[index] == 0, Reverse(one.free), Reverse(now[index]), &one.name)
         };
         rank(a).cmp(&rank(b))
     });

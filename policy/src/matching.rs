@@ -1,5 +1,7 @@
 //! Which policy an object follows.
 
+mod index;
+
 use std::{cmp::Reverse, collections::BTreeSet};
 
 use crate::{
@@ -8,6 +10,8 @@ use crate::{
     labels,
     object::Identity,
 };
+
+pub use index::Index;
 
 /// How closely a selector names an object. The closer one wins between policies of one priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

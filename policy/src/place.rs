@@ -10,7 +10,7 @@ use crate::{
     affinity,
     api::{Cluster, ClusterAffinity, ClusterAffinityTerm, Placement},
     divide::{Candidate, DivideError, Division, Method, Shares, TieBreak, static_weights},
-    spread::{self, Key, SpreadError},
+    spread::{self, Key, Need, SpreadError},
     taints,
 };
 
@@ -37,6 +37,13 @@ pub struct Request<'a> {
     pub peers: &'a Peers,
     /// Whether a person asked for a decision that forgets the last one.
     pub fresh: bool,
+}
+
+impl Request<'_> {
+    /// Whether there is anything to divide.
+    fn has_replicas(&self) -> bool {
+        self.replicas.is_some_and(|replicas| replicas > 0)
+    }
 }
 
 /// A cluster that may be chosen.
@@ -75,6 +82,9 @@ pub enum Rejection {
     /// A workload to be apart from is there.
     #[error("a workload to be apart from is there")]
     NotApart,
+    /// Nobody knows how much room it has.
+    #[error("nobody said how much room it has, in status.resourceSummary or in an annotation")]
+    NoRoomKnown,
     /// It would do, but others were preferred.
     #[error("it would do, but others were preferred")]
     NotNeeded,
@@ -124,14 +134,12 @@ impl PlaceError {
 /// Affinity groups are tried in order, from the one that was used last; the first that takes the whole object
 /// is it. If none does, the error is that of the first group for which waiting may help.
 pub fn place(request: &Request<'_>, members: &[Member<'_>]) -> Result<Placed, PlaceError> {
-    let groups = &request.placement.cluster_affinities;
+    let groups = groups(request);
     if groups.is_empty() {
         return Attempt { request, group: None }.run(members);
     }
-    let last = request.observed_affinity.filter(|_| !request.fresh);
-    let start = groups.iter().position(|group| Some(group.affinity_name.as_str()) == last).unwrap_or(0);
     let mut failure: Option<PlaceError> = None;
-    for group in &groups[start..] {
+    for group in groups {
         match (Attempt { request, group: Some(group) }.run(members), &failure) {
             (Ok(placed), _) => return Ok(placed),
             (Err(error), None | Some(PlaceError::NoClusterFit { .. })) => failure = Some(error),
@@ -139,6 +147,24 @@ pub fn place(request: &Request<'_>, members: &[Member<'_>]) -> Result<Placed, Pl
         }
     }
     Err(failure.unwrap_or(PlaceError::NoClusterFit { rejected: BTreeMap::new() }))
+}
+
+/// Why each cluster is out of the question, whatever room there is; by the affinity group that would be tried first.
+#[must_use]
+pub fn rejections(request: &Request<'_>, members: &[Member<'_>]) -> BTreeMap<String, Rejection> {
+    let attempt = Attempt { request, group: groups(request).first() };
+    let each = members
+        .iter()
+        .filter_map(|member| Some((name(member.cluster).to_owned(), attempt.check(member.cluster).err()?)));
+    each.collect()
+}
+
+/// The affinity groups to try: from the one that was used last, unless a person asked for a fresh decision.
+fn groups<'a>(request: &Request<'a>) -> &'a [ClusterAffinityTerm] {
+    let groups = &request.placement.cluster_affinities;
+    let last = request.observed_affinity.filter(|_| !request.fresh);
+    let start = groups.iter().position(|group| Some(group.affinity_name.as_str()) == last).unwrap_or(0);
+    &groups[start..]
 }
 
 /// One affinity group, or none.
@@ -161,12 +187,11 @@ impl Attempt<'_> {
         if fitting.is_empty() {
             return Err(PlaceError::NoClusterFit { rejected });
         }
-        // An object without replicas is the same everywhere, whatever the policy says about dividing.
-        let method = request.replicas.map_or(Method::Duplicated, |_| Method::of(request.placement));
-        let chosen = self.spread(method, &fitting)?;
-        let shares = match request.replicas {
+        let chosen = self.spread(&fitting)?;
+        // What has nothing to divide is the same everywhere, whatever the policy says about dividing.
+        let shares = match request.replicas.filter(|total| *total > 0) {
             None => chosen.iter().map(|member| (name(member.cluster).to_owned(), 0)).collect(),
-            Some(total) => self.divide(method, total, &chosen)?,
+            Some(total) => self.divide(Method::of(request.placement), total, &chosen)?,
         };
         for member in &fitting {
             if !shares.contains_key(name(member.cluster)) {
@@ -197,11 +222,11 @@ impl Attempt<'_> {
                 return Err(Rejection::Taint(format!("{}:{}", taint.key, taint.effect)));
             }
         }
-        if !ignores_spread(request) {
-            for key in request.placement.spread_constraints.iter().map(Key::of) {
-                if key.groups(cluster).is_empty() {
-                    return Err(Rejection::NoGroup(key.to_string()));
-                }
+        // A cluster must say where it is even if fixed weights decide how many clusters are used.
+        for key in request.placement.spread_constraints.iter().map(Key::of) {
+            let matters = !matches!(key, Key::Label(_)) || !ignores_spread(request.placement);
+            if matters && key.groups(cluster).is_empty() {
+                return Err(Rejection::NoGroup(key.to_string()));
             }
         }
         if request.peers.apart.contains(name) {
@@ -229,28 +254,37 @@ impl Attempt<'_> {
 
     /// The sets of clusters to fill in order: the group itself, then its overflow if room matters at all.
     fn tiers(&self) -> impl Iterator<Item = &ClusterAffinity> {
-        let tiered = self.request.replicas.is_some() && Method::of(self.request.placement).looks_at_room();
+        let tiered = self.request.has_replicas() && Method::of(self.request.placement).looks_at_room();
         let overflow = self.group.filter(|_| tiered).into_iter().flat_map(|group| &group.overflow_affinities);
         self.group.map(|group| &group.affinity).into_iter().chain(overflow.map(|tier| &tier.affinity))
     }
 
-    fn spread<'m>(&self, method: Method, fitting: &[Member<'m>]) -> Result<Vec<Member<'m>>, PlaceError> {
+    fn spread<'m>(&self, fitting: &[Member<'m>]) -> Result<Vec<Member<'m>>, PlaceError> {
         let request = self.request;
-        if ignores_spread(request) {
+        if ignores_spread(request.placement) {
             return Ok(fitting.to_vec());
         }
+        let in_use = request.previous.values().any(|replicas| *replicas > 0);
         let candidates: Vec<_> = fitting
             .iter()
             .map(|member| {
                 let now = request.previous.get(name(member.cluster)).copied();
+                // What needs no room finds as much as anybody could want.
+                let free = if request.has_replicas() { u64::from(member.free) } else { u64::from(u32::MAX) };
+                let inside = |tier: &ClusterAffinity| affinity::check(tier, member.cluster).is_ok();
                 spread::Candidate {
                     cluster: member.cluster,
-                    current: now.is_some() && !request.fresh,
-                    room: u64::from(member.free) + u64::from(now.unwrap_or(0)),
+                    tier: self.tiers().position(inside).unwrap_or(0),
+                    current: in_use && now.is_some(),
+                    room: free + u64::from(now.unwrap_or(0)),
                 }
             })
             .collect();
-        let need = request.replicas.filter(|_| method.looks_at_room()).map(u64::from);
+        let replicas = u64::from(request.replicas.unwrap_or(0));
+        let need = match Method::of(request.placement) {
+            Method::Duplicated => Need::Each(replicas),
+            _ => Need::Together(replicas),
+        };
         let chosen = spread::select(&request.placement.spread_constraints, &candidates, need);
         Ok(chosen.map_err(PlaceError::Spread)?.into_iter().map(|index| fitting[index]).collect())
     }
@@ -286,18 +320,17 @@ impl Attempt<'_> {
             .collect();
         let shares = if tiers.len() > 1 { division.among_tiers(&tiers) } else { division.among(&candidates) };
         let mut shares = shares.map_err(PlaceError::Divide)?;
-        // A cluster without replicas does not get the object; but scaled to nothing it stays where it was.
-        let stays = |name: &String| {
-            total == 0 && (request.previous.contains_key(name) || request.previous.is_empty())
-        };
-        shares.retain(|name, share| *share > 0 || method == Method::Duplicated || stays(name));
+        // A cluster without replicas does not get the object.
+        shares.retain(|_, share| *share > 0);
         Ok(shares)
     }
 }
 
-/// Fixed weights already say which clusters are used.
-fn ignores_spread(request: &Request<'_>) -> bool {
-    request.replicas.is_some() && Method::of(request.placement) == Method::StaticWeights
+/// Fixed weights already say which clusters are used. An empty list of weights says nothing.
+fn ignores_spread(placement: &Placement) -> bool {
+    let weights = placement.replica_scheduling.as_ref().and_then(|one| one.weight_preference.as_ref());
+    Method::of(placement) == Method::StaticWeights
+        && weights.is_none_or(|weights| !weights.static_weight_list.is_empty())
 }
 
 /// Whether a cluster serves an API. One that has not said what it serves is given the benefit of the doubt.

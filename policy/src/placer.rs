@@ -13,7 +13,6 @@ mod pass;
 mod plan;
 mod pods;
 mod record;
-mod room;
 mod seen;
 mod sequence;
 
@@ -34,7 +33,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::evict::{Evicted, Evictions};
-pub use self::{lead::Lead, room::AVAILABLE};
+pub use self::lead::Lead;
 use self::{lead::Leading, pods::Marked, seen::Group};
 use crate::{
     owners::Owners,

@@ -1,6 +1,11 @@
 //! How many clusters, regions, zones, providers or labelled groups a workload uses.
 //!
-//! A limit that is not given is no limit. Every kind of group is honoured, also several kinds at once.
+//! A limit that is not given is no limit. Clusters and regions are chosen exactly as Karmada chooses them; it knows
+//! no other groups, so where zones, providers or labels matter too, a search looks for a set that meets all.
+
+mod clusters;
+mod regions;
+mod search;
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
@@ -78,146 +83,87 @@ impl Key {
 pub struct Candidate<'a> {
     /// The cluster.
     pub cluster: &'a Cluster,
-    /// Whether the workload is there already.
+    /// Which tier of an overflow it is in; a cluster of an earlier tier comes first.
+    pub tier: usize,
+    /// Whether replicas of the workload are there already.
     pub current: bool,
     /// How many replicas it can hold, with those that are there already.
     pub room: u64,
 }
 
-/// Chooses clusters, as indexes of `candidates` in ascending order. `need` is how many replicas they must hold
-/// together, if that matters.
+impl Candidate<'_> {
+    fn name(&self) -> &str {
+        self.cluster.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// What it is worth that replicas are there already.
+    fn score(&self) -> u64 {
+        if self.current { 100 } else { 0 }
+    }
+}
+
+/// What the chosen clusters are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Each runs so many replicas, whether it has room for them or not.
+    Each(u64),
+    /// Together they run so many replicas.
+    Together(u64),
+}
+
+/// Chooses clusters, as indexes of `candidates` in ascending order.
 ///
 /// Clusters in use are preferred, then those with most room; as many are chosen as the constraints allow. If
-/// the preferred ones have too little room, room alone decides.
+/// the preferred ones have too little room together, those with more take the places of the last.
 pub fn select(
     constraints: &[SpreadConstraint],
     candidates: &[Candidate<'_>],
-    need: Option<u64>,
+    need: Need,
 ) -> Result<Vec<usize>, SpreadError> {
     if constraints.is_empty() {
         return Ok((0..candidates.len()).collect());
     }
-    let rules: Vec<Rule> = constraints.iter().map(|constraint| Rule::new(constraint, candidates)).collect();
-    for (rule, constraint) in rules.iter().zip(constraints) {
-        let found = rule.groups.iter().flatten().collect::<BTreeSet<_>>().len() as u64;
-        if found < rule.min {
-            return Err(SpreadError::TooFewGroups {
-                by: Key::of(constraint).to_string(),
-                min: rule.min,
-                found,
-            });
-        }
-    }
-    let room: u64 = candidates.iter().map(|candidate| candidate.room).sum();
-    if need.is_some_and(|need| room < need) {
-        return Err(SpreadError::Unsatisfiable);
-    }
-    let name = |index: usize| candidates[index].cluster.metadata.name.as_deref().unwrap_or_default();
-    let mut order: Vec<usize> = (0..candidates.len()).collect();
-    order.sort_by_key(|&index| (!candidates[index].current, Reverse(candidates[index].room), name(index)));
-    let mut by_room = order.clone();
-    by_room.sort_by_key(|&index| (Reverse(candidates[index].room), name(index)));
-    [order, by_room]
-        .iter()
-        .find_map(|order| {
-            Search { rules: &rules, candidates, order, need, budget: SEARCH_BUDGET, seen: BTreeSet::new() }
-                .run()
-        })
-        .ok_or(SpreadError::Unsatisfiable)
-}
-
-/// How many sets are looked at. Only constraints that pull in different directions need more than a few, and
-/// a search among a hundred clusters must not hold up the decisions for other workloads.
-const SEARCH_BUDGET: u32 = 2_000;
-
-/// One constraint, with the groups of each candidate.
-struct Rule {
-    min: u64,
-    max: u64,
-    groups: Vec<BTreeSet<String>>,
-}
-
-impl Rule {
-    fn new(constraint: &SpreadConstraint, candidates: &[Candidate<'_>]) -> Self {
+    for constraint in constraints {
         let key = Key::of(constraint);
-        Self {
-            min: u64::try_from(constraint.min_groups).unwrap_or(0).max(1),
-            max: u64::try_from(constraint.max_groups).ok().filter(|max| *max > 0).unwrap_or(u64::MAX),
-            groups: candidates.iter().map(|candidate| key.groups(candidate.cluster)).collect(),
+        let found = candidates.iter().flat_map(|one| key.groups(one.cluster)).collect::<BTreeSet<_>>().len();
+        let (min, found) = (at_least(constraint), found as u64);
+        if found < min {
+            return Err(SpreadError::TooFewGroups { by: key.to_string(), min, found });
         }
     }
-
-    fn used(&self, chosen: &[usize]) -> BTreeSet<&str> {
-        chosen.iter().flat_map(|&index| &self.groups[index]).map(String::as_str).collect()
+    let by = |field: SpreadField| constraints.iter().find(|one| Key::of(one) == Key::Field(field));
+    let (cluster, region) = (by(SpreadField::Cluster), by(SpreadField::Region));
+    let known = usize::from(cluster.is_some()) + usize::from(region.is_some());
+    let order = in_order(candidates);
+    let mut chosen = match (cluster, region) {
+        _ if known < constraints.len() => search::select(constraints, candidates, &order, need),
+        (cluster, Some(region)) => regions::select(cluster, region, candidates, &order, need),
+        (Some(cluster), None) => clusters::select(cluster, candidates, &order, need),
+        (None, None) => search::select(constraints, candidates, &order, need),
     }
-
-    fn allows(&self, used: &BTreeSet<&str>, index: usize) -> bool {
-        let new = self.groups[index].iter().filter(|group| !used.contains(group.as_str())).count();
-        !self.groups[index].is_empty() && (used.len() + new) as u64 <= self.max
-    }
+    .ok_or(SpreadError::Unsatisfiable)?;
+    chosen.sort_unstable();
+    Ok(chosen)
 }
 
-/// Looks for a set that meets every minimum, then adds all that every maximum allows.
-///
-/// As long as a minimum is not met, any set that meets it has a cluster that adds a group to it: trying those
-/// clusters in turn finds a set if there is one.
-struct Search<'a> {
-    rules: &'a [Rule],
-    candidates: &'a [Candidate<'a>],
-    order: &'a [usize],
-    need: Option<u64>,
-    budget: u32,
-    /// Sets that were looked at, whatever the order in which they came together.
-    seen: BTreeSet<Vec<usize>>,
+/// Candidates as indexes, the preferred first.
+fn in_order(candidates: &[Candidate<'_>]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..candidates.len()).collect();
+    order.sort_by_key(|&index| {
+        let one = &candidates[index];
+        (one.tier, Reverse(one.score()), Reverse(one.room), one.name())
+    });
+    order
 }
 
-impl Search<'_> {
-    fn run(mut self) -> Option<Vec<usize>> {
-        self.extend(&mut Vec::new())
-    }
+/// Fewest groups to use.
+fn at_least(constraint: &SpreadConstraint) -> u64 {
+    u64::try_from(constraint.min_groups).unwrap_or(0).max(1)
+}
 
-    fn extend(&mut self, chosen: &mut Vec<usize>) -> Option<Vec<usize>> {
-        let mut set = chosen.clone();
-        set.sort_unstable();
-        if !self.seen.insert(set) {
-            return None;
-        }
-        self.budget = self.budget.checked_sub(1)?;
-        let (rules, order) = (self.rules, self.order);
-        let used: Vec<_> = rules.iter().map(|rule| rule.used(chosen)).collect();
-        let Some(open) = rules.iter().zip(&used).position(|(rule, used)| (used.len() as u64) < rule.min)
-        else {
-            return self.fill(chosen.clone());
-        };
-        for &index in order {
-            let helps = rules[open].groups[index].iter().any(|group| !used[open].contains(group.as_str()));
-            if helps && rules.iter().zip(&used).all(|(rule, used)| rule.allows(used, index)) {
-                chosen.push(index);
-                let found = self.extend(chosen);
-                chosen.pop();
-                if found.is_some() || self.budget == 0 {
-                    return found;
-                }
-            }
-        }
-        None
-    }
-
-    fn fill(&self, mut chosen: Vec<usize>) -> Option<Vec<usize>> {
-        let mut used: Vec<_> = self.rules.iter().map(|rule| rule.used(&chosen)).collect();
-        for &index in self.order {
-            let allowed = self.rules.iter().zip(&used).all(|(rule, used)| rule.allows(used, index));
-            if allowed && !chosen.contains(&index) {
-                chosen.push(index);
-                for (rule, used) in self.rules.iter().zip(&mut used) {
-                    used.extend(rule.groups[index].iter().map(String::as_str));
-                }
-            }
-        }
-        let room: u64 = chosen.iter().map(|&index| self.candidates[index].room).sum();
-        chosen.sort_unstable();
-        self.need.is_none_or(|need| room >= need).then_some(chosen)
-    }
+/// Most groups to use.
+fn at_most(constraint: &SpreadConstraint) -> u64 {
+    u64::try_from(constraint.max_groups).ok().filter(|max| *max > 0).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

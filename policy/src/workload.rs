@@ -47,8 +47,14 @@ pub fn replicas(object: &Value) -> Option<u32> {
     let Some(path) = replicas_path(object) else {
         return (pod_path_of(object) == Some("")).then_some(1);
     };
-    let given = object.pointer(path).and_then(Value::as_u64);
-    Some(given.map_or(1, |count| u32::try_from(count).unwrap_or(u32::MAX)))
+    let number = |path: &str| {
+        let count = object.pointer(path).and_then(Value::as_u64)?;
+        Some(u32::try_from(count).unwrap_or(u32::MAX))
+    };
+    let given = number(path).unwrap_or(1);
+    // A Job never runs more pods at once than it has to complete.
+    let most = number("/spec/completions").filter(|_| path == "/spec/parallelism");
+    Some(most.map_or(given, |most| given.min(most)))
 }
 
 /// Sets how many replicas an object asks for, if its kind has such a number.
@@ -56,6 +62,13 @@ pub fn set_replicas(object: &mut Value, replicas: u32) {
     let Some(field) = replicas_path(object).and_then(|path| path.strip_prefix("/spec/")) else { return };
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         spec.insert(field.to_owned(), json!(replicas));
+    }
+}
+
+/// Sets how often a Job is to complete, if it says so at all.
+pub fn set_completions(object: &mut Value, completions: u32) {
+    if let Some(field) = object.pointer_mut("/spec/completions") {
+        *field = json!(completions);
     }
 }
 
@@ -83,6 +96,7 @@ mod tests {
             ("apps/v1", "StatefulSet", json!({"replicas": 0}), Some("/spec/template"), Some(0)),
             ("apps/v1", "DaemonSet", json!({}), Some("/spec/template"), None),
             ("batch/v1", "Job", json!({"parallelism": 3}), Some("/spec/template"), Some(3)),
+            ("batch/v1", "Job", json!({"parallelism": 9, "completions": 2}), Some("/spec/template"), Some(2)),
             ("batch/v1", "CronJob", json!({}), Some("/spec/jobTemplate/spec/template"), None),
             ("v1", "Service", json!({}), None, None),
             ("example.com/v1", "Deployment", json!({}), None, None),
@@ -90,8 +104,8 @@ mod tests {
             let mut object = json!({"apiVersion": api_version, "kind": kind, "spec": spec});
             assert_eq!(pod_path_of(&object), path, "{kind}");
             assert_eq!(replicas(&object), count, "{kind}");
-            set_replicas(&mut object, 7);
-            let expected = if kind == "Pod" { Some(1) } else { count.map(|_| 7) };
+            set_replicas(&mut object, 2);
+            let expected = if kind == "Pod" { Some(1) } else { count.map(|_| 2) };
             assert_eq!(replicas(&object), expected, "{kind}");
         }
     }

@@ -85,6 +85,9 @@ impl Capacity {
         let counted: BTreeSet<&str> = counted.iter().map(|node| &*node.name).collect();
         for node in in_scope.iter().filter(|node| !counted.contains(&*node.name)) {
             sum.stranded.add(held.on(&node.name).1);
+            // None of it is there now, which is not the same as that there is no such thing.
+            sum.capacity.add(&node.capacity.minus(&node.capacity));
+            sum.allocatable.add(&node.allocatable.minus(&node.allocatable));
         }
         scope.limits.cap(&mut sum.allocatable, &gross);
         scope.limits.cap(&mut sum.capacity, &gross);

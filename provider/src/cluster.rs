@@ -10,6 +10,7 @@ mod namespaces;
 mod phantom;
 mod reach;
 mod room;
+mod strays;
 mod streams;
 mod usage;
 mod writes;
@@ -78,6 +79,7 @@ impl ClusterProvider {
             self.clone().follow_room(stop.clone()),
             self.follow.clone().run(stop.clone()),
             self.follow_namespaces(stop.clone()),
+            self.evict_strays(stop.clone()),
             self.release_ended(stop)
         );
     }
@@ -164,7 +166,7 @@ async fn next(changes: &mut Option<watch::Receiver<u64>>) {
     {
         return;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// The host's name for a pod, if it came through this node.

@@ -1,4 +1,4 @@
-//! Tiers of clusters: filled in order, emptied in reverse.
+//! Tiers of clusters: filled in order, and so emptied in reverse.
 
 use super::{Candidate, DivideError, Division, Shares};
 
@@ -6,47 +6,25 @@ use super::{Candidate, DivideError, Division, Shares};
 pub type Tier = Vec<Candidate>;
 
 impl Division<'_> {
-    /// Divides replicas among tiers: a tier gets what the tiers before it have no room for. A cluster that is
-    /// in several tiers counts in the first.
+    /// Divides replicas among tiers: a tier gets what the tiers before it have no room for, with those that are there
+    /// already. So replicas come back when an earlier tier has room again. A cluster that is in several tiers counts in
+    /// the first.
     pub fn among_tiers(&self, tiers: &[Tier]) -> Result<Shares, DivideError> {
         let tiers = distinct(tiers);
-        let all: Vec<&Candidate> = tiers.iter().flatten().collect();
-        if all.is_empty() {
+        if tiers.is_empty() {
             return self.among(&[]);
         }
-        let now =
-            |one: &Candidate| if self.fresh { 0 } else { self.previous.get(&one.name).copied().unwrap_or(0) };
-        let room = |one: &Candidate| {
-            let back = if self.fresh { self.previous.get(&one.name).copied().unwrap_or(0) } else { 0 };
-            u64::from(one.free) + u64::from(back)
-        };
-        let placed: u64 = all.iter().map(|one| u64::from(now(one))).sum();
-        let total = u64::from(self.total);
-        let (mut more, mut fewer) = (total.saturating_sub(placed), placed.saturating_sub(total));
-        let free: u64 = all.iter().map(|one| room(one)).sum();
-        if more > free {
-            let needed = u32::try_from(more).unwrap_or(u32::MAX);
-            return Err(DivideError::TooLittleRoom { needed, room: free });
+        let now = |one: &Candidate| u64::from(self.previous.get(&one.name).copied().unwrap_or(0));
+        let (mut shares, mut left, mut room) = (Shares::new(), self.total, 0);
+        for tier in &tiers {
+            let fits: u64 = tier.iter().map(|one| u64::from(one.free) + now(one)).sum();
+            let taken = u32::try_from(fits).unwrap_or(u32::MAX).min(left);
+            shares.extend(Division { total: taken, ..*self }.among(tier)?);
+            left -= taken;
+            room += fits;
         }
-
-        // How many replicas each tier ends up with: growth fills from the front, shrinking empties from the back.
-        let mut totals: Vec<u64> =
-            tiers.iter().map(|tier| tier.iter().map(|one| u64::from(now(one))).sum()).collect();
-        for (tier, total) in tiers.iter().zip(&mut totals) {
-            let added = more.min(tier.iter().map(&room).sum());
-            *total += added;
-            more -= added;
-        }
-        for total in totals.iter_mut().rev() {
-            let removed = fewer.min(*total);
-            *total -= removed;
-            fewer -= removed;
-        }
-
-        let mut shares = Shares::new();
-        for (tier, total) in tiers.iter().zip(totals) {
-            let total = u32::try_from(total).unwrap_or(u32::MAX);
-            shares.extend(Division { total, ..*self }.among(tier)?);
+        if left > 0 {
+            return Err(DivideError::TooLittleRoom { needed: self.total, room });
         }
         Ok(shares)
     }

@@ -130,7 +130,10 @@ fn tiers_fill_in_order_and_empty_in_reverse() {
         (8, vec![], Ok(vec![4, 2, 2, 0])),
         (10, vec![], Ok(vec![4, 2, 3, 1])),
         (11, vec![], Err(DivideError::TooLittleRoom { needed: 11, room: 10 })),
-        (7, vec![4, 2, 3, 1], Ok(vec![4, 2, 1, 0])),
+        // The first tier has room again, so what overflowed comes back.
+        (7, vec![4, 2, 3, 1], Ok(vec![5, 2, 0, 0])),
+        (14, vec![4, 2, 3, 1], Ok(vec![8, 4, 2, 0])),
+        (21, vec![4, 2, 3, 1], Err(DivideError::TooLittleRoom { needed: 21, room: 20 })),
         (3, vec![4, 2, 3, 1], Ok(vec![2, 1, 0, 0])),
     ] {
         let previous = shares(&previous);

@@ -194,15 +194,65 @@ fn overflow() {
     is(placed(Case { placement: aggregated, replicas: None, ..Case::default() }), &[("b", 0)]);
 }
 
+/// As what has no replicas at all: everywhere that the policy allows.
 #[test]
-fn scaled_to_nothing_it_stays_where_it_was() {
-    let placement = json!({"replicaScheduling": {}});
-    let previous = shares(&[("a", 3)]);
-    is(
-        placed(Case { placement: placement.clone(), replicas: Some(0), previous, ..Case::default() }),
-        &[("a", 0)],
-    );
-    is(placed(Case { placement, replicas: Some(0), ..Case::default() }), &[("a", 0), ("b", 0)]);
+fn scaled_to_nothing_it_is_everywhere() {
+    for scheduling in [json!(null), json!({}), json!({"replicaDivisionPreference": "Aggregated"})] {
+        for previous in [shares(&[("a", 3)]), shares(&[])] {
+            let placement = json!({"replicaScheduling": scheduling});
+            is(
+                placed(Case { placement, replicas: Some(0), previous, ..Case::default() }),
+                &[("a", 0), ("b", 0)],
+            );
+        }
+    }
+}
+
+/// What decides how many clusters are used also decides it for what has no replicas.
+#[test]
+fn when_spread_is_ignored() {
+    let limit = json!([{"spreadByField": "cluster", "maxGroups": 1}]);
+    let listed = json!({"staticWeightList": [{"targetCluster": {"clusterNames": ["b"]}, "weight": 2}]});
+    for (scheduling, replicas, expected) in [
+        (json!({"weightPreference": listed}), None, vec![("a", 0), ("b", 0)]),
+        (json!({"weightPreference": listed}), Some(4), vec![("b", 4)]),
+        (json!({}), None, vec![("a", 0), ("b", 0)]),
+        (json!({}), Some(4), vec![("a", 2), ("b", 2)]),
+        // A list without weights decides nothing.
+        (json!({"weightPreference": {}}), Some(4), vec![("a", 4)]),
+        (json!({"replicaSchedulingType": "Duplicated"}), None, vec![("a", 0)]),
+        (json!(null), Some(4), vec![("a", 4)]),
+    ] {
+        let placement = json!({"spreadConstraints": limit, "replicaScheduling": scheduling});
+        is(placed(Case { placement, replicas, ..Case::default() }), &expected);
+    }
+}
+
+/// A cluster that does not say its region is out, even if weights decide.
+#[test]
+fn clusters_say_where_they_are() {
+    let placement = json!({
+        "spreadConstraints": [{"spreadByField": "cluster"}, {"spreadByField": "provider"}],
+        "replicaScheduling": {},
+    });
+    let error = run(&Case { placement, ..Case::default() }).unwrap_err();
+    let PlaceError::NoClusterFit { rejected } = error else { panic!("another error") };
+    assert_eq!(rejected["a"], Rejection::NoGroup("provider".into()));
+}
+
+/// Clusters in use are preferred only if replicas are there, also when a person asks for a fresh decision.
+#[test]
+fn what_is_in_use_comes_first() {
+    let placement = json!({"spreadConstraints": [{"maxGroups": 1}]});
+    for (previous, fresh, expected) in [
+        (shares(&[("b", 1)]), false, "b"),
+        (shares(&[("b", 1)]), true, "b"),
+        (shares(&[("b", 0)]), false, "a"),
+    ] {
+        let case =
+            Case { placement: placement.clone(), replicas: Some(1), previous, fresh, ..Case::default() };
+        is(placed(case), &[(expected, 1)]);
+    }
 }
 
 #[test]

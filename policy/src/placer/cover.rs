@@ -77,9 +77,9 @@ impl Cover {
         watching::follow(api, watcher::Config::default(), "namespaces", stop, |event| {
             match event {
                 watcher::Event::Init => relisted.clear(),
-                watcher::Event::InitApply(object) => drop(relisted.extend([read(&object)])),
+                watcher::Event::InitApply(object) => relisted.extend([read(&object)]),
                 watcher::Event::InitDone => self.namespaces.lock().clone_from(&relisted),
-                watcher::Event::Apply(object) => drop(self.namespaces.lock().extend([read(&object)])),
+                watcher::Event::Apply(object) => self.namespaces.lock().extend([read(&object)]),
                 watcher::Event::Delete(object) => drop(self.namespaces.lock().remove(&read(&object).0)),
             }
             self.changed.notify_one();

@@ -191,7 +191,7 @@ impl Shared {
                     self.tell.warn(reference(pod), "CannotMove", &note);
                 }
                 Evicted::Failed(why) => {
-                    tracing::warn!(pod = pod.name, why, "cannot move a pod, trying again")
+                    tracing::warn!(pod = pod.name, why, "cannot move a pod, trying again");
                 }
             }
         }

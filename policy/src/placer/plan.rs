@@ -2,17 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use federlet_provider::capacity::Resources;
 use k8s_openapi::api::core::v1::Taint;
 
 use super::{
     assign::{Seat, assign},
-    room::free,
     seen::SeenPod,
     sequence::sequence,
 };
 use crate::{
     api::{Cluster, ResourceBinding},
     divide::{Method, Shares, TieBreak, static_weights},
+    estimate,
     govern::Governed,
     place::{Member, Peers, PlaceError, Placed, Rejection, Request, place},
     store::View,
@@ -140,7 +141,7 @@ impl Situation<'_> {
             pods.iter().map(|index| &self.pods[*index].requests).next().cloned().unwrap_or_default();
         let clusters: Vec<Cluster> = self.view.clusters.values().map(|cluster| seen(cluster)).collect();
         let members: Vec<Member<'_>> =
-            clusters.iter().map(|cluster| Member { cluster, free: free(cluster, &replica) }).collect();
+            clusters.iter().map(|cluster| Member { cluster, free: room(cluster, &replica) }).collect();
         let status = self.binding.and_then(|binding| binding.status.as_ref());
         let observed = status.map(|status| status.scheduler_observed_affinity_name.as_str());
         let request = Request {
@@ -226,6 +227,12 @@ impl Situation<'_> {
             }
         }
     }
+}
+
+/// An annotation that is not a number says nothing.
+fn room(cluster: &Cluster, replica: &Resources) -> u32 {
+    let stated = estimate::stated(cluster).ok().flatten();
+    stated.unwrap_or_else(|| estimate::room(cluster, replica))
 }
 
 /// A cluster that is not ready takes nothing new.

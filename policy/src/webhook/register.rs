@@ -82,7 +82,7 @@ impl Target {
 /// The name of both registrations.
 pub(super) const NAME: &str = "federlet";
 
-fn hook(name: &str, client: Value, rules: Value, more: &Value) -> Value {
+fn hook(name: &str, client: &Value, rules: &Value, more: &Value) -> Value {
     let mut hook = json!({
         "name": name, "clientConfig": client, "rules": rules, "admissionReviewVersions": ["v1"],
         "sideEffects": "None", "timeoutSeconds": 5, "matchPolicy": "Equivalent",
@@ -123,8 +123,8 @@ pub(super) fn mutating(target: &Target, ca: &Value, own_namespace: &str) -> Valu
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
         "metadata": { "name": NAME },
         "webhooks": [
-            hook("pods.federlet.io", target.client("/pods", ca), pods, &covered),
-            hook("policies.federlet.io", target.client("/policies", ca), propagation, &ids),
+            hook("pods.federlet.io", &target.client("/pods", ca), &pods, &covered),
+            hook("policies.federlet.io", &target.client("/policies", ca), &propagation, &ids),
         ],
     })
 }
@@ -138,7 +138,7 @@ pub(super) fn validating(target: &Target, ca: &Value) -> Value {
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
         "metadata": { "name": NAME },
         "webhooks": [
-            hook("validate.federlet.io", target.client("/validate", ca), policies(&all, &["CREATE", "UPDATE"]), &more),
+            hook("validate.federlet.io", &target.client("/validate", ca), &policies(&all, &["CREATE", "UPDATE"]), &more),
         ],
     })
 }

@@ -3,6 +3,7 @@
 mod arms;
 mod kubelets;
 mod load;
+mod matching;
 mod members;
 mod process;
 
@@ -24,6 +25,8 @@ enum Command {
     Kubelets(kubelets::Args),
     /// Pods through the virtual node of a member beside pods created in the member itself
     Members(members::Args),
+    /// How long it takes to find the policy of a workload among many; needs no cluster
+    Matching(matching::Args),
 }
 
 #[tokio::main]
@@ -31,6 +34,7 @@ async fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Kubelets(args) => kubelets::run(&args).await,
         Command::Members(args) => members::run(&args).await,
+        Command::Matching(args) => matching::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use federlet_sandbox::{Cluster, Sandbox, eventually};
+use serde_json::{Value, json};
 use tokio::{
     process::{Child, Command},
     sync::{Mutex, OnceCell},
@@ -28,17 +29,13 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// Starts one. `name` tells its files from those of others.
+    /// Starts one, with no more rights than an installation gives it. `name` tells its files from those of others.
     pub async fn start(host: &Cluster, name: &str, extra: &[&str]) -> Result<Self> {
-        Self::start_as(host, name, extra, host.admin_kubeconfig()).await
-    }
-
-    /// Starts one as somebody who may less.
-    pub async fn start_as(host: &Cluster, name: &str, extra: &[&str], kubeconfig: &Path) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("federlet-e2e-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         let extra = extra.iter().map(|word| (*word).to_owned()).collect();
-        let kubeconfig = kubeconfig.to_path_buf();
+        let kubeconfig = folder.join("kubeconfig");
+        std::fs::write(&kubeconfig, as_installed(host).await?)?;
         let serve = Self { host: host.clone(), kubeconfig, folder, extra, child: Mutex::default() };
         serve.restart().await?;
         Ok(serve)
@@ -102,6 +99,21 @@ impl Drop for Serve {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// A kubeconfig of the account that an installation gives to `federlet serve`.
+async fn as_installed(host: &Cluster) -> Result<String> {
+    let made = host.kubectl_output(&["create", "namespace", "federlet-system"]).await;
+    if let Err(error) = made {
+        ensure!(error.to_string().contains("AlreadyExists"), "{error:#}");
+    }
+    let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/../../provider/rbac/host.yaml");
+    host.kubectl_output(&["apply", "-f", manifests]).await?;
+    let token = ["create", "token", "federlet", "-n", "federlet-system", "--duration=4h"];
+    let token = host.kubectl_output(&token).await?;
+    let mut config: Value = serde_json::from_str(&std::fs::read_to_string(host.admin_kubeconfig())?)?;
+    config["users"][0]["user"] = json!({ "token": token.trim() });
+    Ok(config.to_string())
 }
 
 /// The sandbox's members as nodes of its host, shared by the tests of one program.

@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod fleet;
 pub mod objects;
+pub mod own;
 pub mod stage;
 
 use std::{net::SocketAddr, process::Stdio, time::Duration};

@@ -25,7 +25,6 @@ mod node {
     mod authority;
     mod embedded;
     mod link;
-    mod own;
     mod pretend;
     mod process;
     mod relay;

@@ -97,6 +97,16 @@ impl Cluster {
         network::heal(&self.instance, &self.sandbox, &self.plan.name).await
     }
 
+    /// Cuts one of its machines off from all others.
+    pub async fn partition_machine(&self, machine: &str) -> Result<()> {
+        network::partition(&self.instance, &self.sandbox, machine).await
+    }
+
+    /// Connects it again.
+    pub async fn heal_machine(&self, machine: &str) -> Result<()> {
+        network::heal(&self.instance, &self.sandbox, machine).await
+    }
+
     /// Stops one of its daemons.
     pub async fn stop(&self, component: &str) -> Result<()> {
         component::stop(&self.instance, &self.plan.name, component).await

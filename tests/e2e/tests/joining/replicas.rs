@@ -3,7 +3,6 @@
 use anyhow::{Context, Result, ensure};
 use federlet_e2e::{SOON, fleet::Serve};
 use federlet_sandbox::eventually;
-use serde_json::json;
 use tokio::process::Command;
 
 use crate::ground::{Ground, on_ground, pod};
@@ -101,56 +100,4 @@ async fn paused(ground: &Ground, nodes: &[&str]) -> Result<()> {
             Ok(())
         })
         .await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn serve_needs_no_more_than_its_rights() -> Result<()> {
-    on_ground("rights", async |ground| {
-        ground.serve.terminate().await?;
-        let host = &ground.host;
-        let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/../../provider/rbac/host.yaml");
-        host.kubectl_output(&["apply", "-f", manifests]).await?;
-        let token = host.kubectl_output(&["create", "token", "federlet", "-n", "federlet-system"]).await?;
-        let text = std::fs::read_to_string(host.admin_kubeconfig())?;
-        let mut config: serde_json::Value = serde_json::from_str(&text)?;
-        config["users"][0]["user"] = json!({"token": token.trim()});
-        let file =
-            std::env::temp_dir().join(format!("federlet-e2e-rights-{}.kubeconfig", std::process::id()));
-        std::fs::write(&file, config.to_string())?;
-        let limited = file.to_string_lossy().into_owned();
-        let serve = Serve::start_as(host, "limited", &["--identity", "limited"], &file).await?;
-        let played = async {
-            ground.join("j-one", "member1", &["--labels", "env=prod", "--taints", "a=b:NoSchedule"]).await?;
-            ground
-                .sandbox
-                .in_namespace("rights", async |space| {
-                    let kubectl = ground.kubectl(&space.namespace);
-                    kubectl.run("create configmap settings --from-literal=a=b").await?;
-                    kubectl.run("create secret generic key --from-literal=c=d").await?;
-                    let mut web = pod("web", "j-one");
-                    web["metadata"]["namespace"] = space.namespace.clone().into();
-                    web["spec"]["containers"][0]["envFrom"] =
-                        json!([{"configMapRef": {"name": "settings"}}, {"secretRef": {"name": "key"}}]);
-                    ground.apply(&web).await?;
-                    kubectl.run("wait pod/web --for=condition=Ready --timeout=60s").await?;
-                    let said = kubectl.args(&["exec", "web", "--", "sh", "-c", "echo $a$c"]).await?;
-                    ensure!(said.trim() == "bd", "{said}");
-                    Ok(())
-                })
-                .await?;
-            let env = ground.field("node/j-one", ".metadata.labels.env").await?;
-            ensure!(env == "prod", "{env}");
-            ground.federlet(&["unjoin", "j-one"]).await
-        }
-        .await;
-        let tail = serve.tail();
-        serve.kill().await?;
-        std::fs::remove_file(limited)?;
-        host.kubectl_output(&["delete", "-f", manifests]).await?;
-        ground.serve.restart().await?;
-        played.context(tail.clone())?;
-        ensure!(!tail.contains("forbidden"), "it was refused something: {tail}");
-        Ok(())
-    })
-    .await
 }

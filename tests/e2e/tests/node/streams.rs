@@ -6,7 +6,7 @@
 use std::{collections::HashSet, process::Stdio, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use federlet_e2e::{Kubectl, SOON};
+use federlet_e2e::{Kubectl, SOON, own::Own};
 use federlet_sandbox::{Cluster, Sandbox, eventually};
 use futures::future::try_join_all;
 use http::{Request, StatusCode};
@@ -22,7 +22,6 @@ use tokio::{
 use super::{
     embedded::Embedded,
     objects::{create, pod, spec},
-    own::Own,
     pretend::Pretend,
     relay::Relay,
 };

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::scene::{Scene, beside, deployment, policy, weights};
 
-fn overriding(name: &str, cluster: &str, overriders: Value) -> Value {
+fn overriding(name: &str, cluster: &str, overriders: &Value) -> Value {
     json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy", "metadata": {"name": name},
     "spec": {
         "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}],
@@ -34,7 +34,7 @@ async fn there(stage: &Stage, member: &str, path: &str, expected: &str) -> Resul
 async fn an_override_changes_pods_of_one_member() -> Result<()> {
     beside("override", async |stage| {
         let image = ".spec.containers[0].image";
-        stage.apply(&overriding("image", MEMBER2, json!({"imageOverrider": [
+        stage.apply(&overriding("image", MEMBER2, &json!({"imageOverrider": [
             {"component": "Repository", "operator": "replace", "value": "busybox"}],
             "commandOverrider": [{"containerName": "app", "operator": "add", "value": ["sleep", "3600"]}]})))
         .await?;
@@ -45,7 +45,7 @@ async fn an_override_changes_pods_of_one_member() -> Result<()> {
         there(stage, "member2", image, "busybox").await?;
         // Labels of a template can change in a pod that runs: nothing is started again.
         let before = stage.host.run("get pods -l app=web -o jsonpath={.items[*].metadata.uid}").await?;
-        stage.apply(&overriding("image", MEMBER2, json!({"imageOverrider": [
+        stage.apply(&overriding("image", MEMBER2, &json!({"imageOverrider": [
             {"component": "Repository", "operator": "replace", "value": "busybox"}],
             "commandOverrider": [{"containerName": "app", "operator": "add", "value": ["sleep", "3600"]}],
             "plaintext": [{"path": "/spec/template/metadata/labels/more", "operator": "add", "value": "yes"}]})))
@@ -68,7 +68,7 @@ async fn an_override_that_fails_stops_its_cluster_alone() -> Result<()> {
             .apply(&overriding(
                 "broken",
                 MEMBER2,
-                json!({"plaintext": [
+                &json!({"plaintext": [
             {"path": "/spec/template/spec/no/such/place", "operator": "replace", "value": 1}]}),
             ))
             .await?;
@@ -76,7 +76,7 @@ async fn an_override_that_fails_stops_its_cluster_alone() -> Result<()> {
             .apply(&overriding(
                 "outside",
                 MEMBER1,
-                json!({"plaintext": [
+                &json!({"plaintext": [
             {"path": "/spec/replicas", "operator": "replace", "value": 7}]}),
             ))
             .await?;

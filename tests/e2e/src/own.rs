@@ -12,13 +12,15 @@ use federlet_sandbox::{
 /// What the names of these sandboxes begin with.
 const PREFIX: &str = "e2e-";
 
-pub(crate) struct Own {
+/// The sandbox.
+#[derive(Debug)]
+pub struct Own {
     instance: Instance,
 }
 
 impl Own {
     /// Starts it. Named after this process too, so that two runs of the tests do not meet.
-    pub(crate) async fn start(name: &str, words: &[&str]) -> Result<Self> {
+    pub async fn start(name: &str, words: &[&str]) -> Result<Self> {
         remove_those_of_dead_runs();
         let instance = Instance::new(&format!("{PREFIX}{name}-{}", std::process::id()))?;
         let own = Self { instance };
@@ -26,11 +28,13 @@ impl Own {
         Ok(own)
     }
 
-    pub(crate) fn sandbox(&self) -> Result<Sandbox> {
+    /// As tests use it.
+    pub fn sandbox(&self) -> Result<Sandbox> {
         Sandbox::attach(&self.instance)
     }
 
-    pub(crate) fn cluster(&self, name: &str) -> Result<Cluster> {
+    /// One of its clusters.
+    pub fn cluster(&self, name: &str) -> Result<Cluster> {
         self.sandbox()?.cluster(name)
     }
 }
@@ -43,7 +47,7 @@ impl Drop for Own {
             None => {
                 let mut cargo =
                     std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-                cargo.args(["run", "--quiet", "--package", "federlet-sandbox", "--bin", "sandbox", "--"]);
+                cargo.args(["run", "--quiet", "--bin", "sandbox", "--"]);
                 cargo
             }
         };

@@ -1,0 +1,14 @@
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[allow(dead_code, reason = "each target drives one of them")]
+#[path = "../src/policy.rs"]
+mod policy;
+
+// Its words are separated by line breaks, so that a corpus can be read and written by people.
+fuzz_target!(|text: &str| {
+    let mut words = text.splitn(3, '\n');
+    let (image, how) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    policy::image(image, how, words.next().unwrap_or_default());
+});
