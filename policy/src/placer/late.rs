@@ -3,7 +3,11 @@
 //! They run where the host's scheduler put them. Those that come back are moved, so that the order in which things are
 //! created does not matter; those that do not are left alone, and say so.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::{Api, Client, ResourceExt, api::ListParams, core::PartialObjectMeta};
@@ -28,61 +32,94 @@ const PAGE: u32 = 500;
 pub(super) async fn run(shared: &Arc<Shared>, watch: &Client, own: &'static str, stop: &CancellationToken) {
     let mut changes = shared.store.changes();
     let mut owners = shared.owners.changes();
+    let mut policies = None;
+    let mut left: BTreeSet<String> = BTreeSet::new();
     loop {
-        let pause = match look(shared, watch, own).await {
-            Ok(0) => EVERY,
-            Ok(_) => AGAIN,
-            Err(error) => {
-                tracing::warn!(%error, "cannot look for pods that came before their policy");
-                AGAIN
+        // Only a change of policies concerns everybody.
+        let now: Vec<usize> =
+            shared.store.view().propagation.iter().map(|policy| Arc::as_ptr(policy).addr()).collect();
+        if policies.replace(now.clone()).is_none_or(|before| before != now) {
+            left.extend(covered_namespaces(shared, own));
+        }
+        for namespace in std::mem::take(&mut left) {
+            match look(shared, watch, &namespace).await {
+                Ok(0) => {}
+                Ok(_) => drop(left.insert(namespace)),
+                Err(error) => {
+                    tracing::warn!(namespace, %error, "cannot look for pods that came before their policy");
+                    left.insert(namespace);
+                }
             }
-        };
+        }
         tokio::select! {
             () = stop.cancelled() => return,
             _ = changes.changed() => {}
             // Labels of a workload may have changed so that a policy selects it now.
-            _ = owners.recv() => {}
-            () = tokio::time::sleep(pause) => {}
+            meta = owners.recv() => match meta {
+                Ok(meta) => left.extend(is_new(shared, &meta).then(|| meta.identity.namespace.clone())),
+                Err(_) => left.extend(covered_namespaces(shared, own)),
+            },
+            () = tokio::time::sleep(if left.is_empty() { EVERY } else { AGAIN }) => {
+                if left.is_empty() {
+                    left.extend(covered_namespaces(shared, own));
+                }
+            }
         }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(SETTLE) => {}
+        if !left.is_empty() || changes.has_changed().unwrap_or(false) {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(SETTLE) => {}
+            }
         }
-        owners = owners.resubscribe();
     }
 }
 
-/// Moves some of them. Returns how many are left.
-async fn look(shared: &Arc<Shared>, watch: &Client, own: &str) -> Result<usize, kube::Error> {
-    let view = shared.store.view();
-    let namespaces: std::collections::BTreeSet<String> =
+fn covered_namespaces(shared: &Arc<Shared>, own: &str) -> BTreeSet<String> {
+    let all: BTreeSet<String> =
         shared.owners.all(None).iter().map(|meta| meta.identity.namespace.clone()).collect();
-    let namespaces = covered(&view, namespaces.iter(), [], own);
+    covered(&shared.store.view(), all.iter(), [], own)
+}
+
+/// Whether a policy selects a workload that nothing was decided for yet.
+fn is_new(shared: &Arc<Shared>, workload: &Meta) -> bool {
+    shared.bindings.get(&workload.uid).is_none() && govern(workload, &shared.store.view(), None).is_some()
+}
+
+/// Moves some of the pods of a namespace. Returns how many are left.
+async fn look(shared: &Arc<Shared>, watch: &Client, namespace: &str) -> Result<usize, kube::Error> {
+    let view = shared.store.view();
+    let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(watch.clone(), namespace);
+    let mut only = ListParams::default()
+        .labels(&format!("!{}", stamp::WORKLOAD))
+        .fields("status.phase!=Succeeded,status.phase!=Failed")
+        .limit(PAGE);
+    let mut found: HashMap<String, (Arc<Meta>, Vec<PartialObjectMeta<Pod>>)> = HashMap::new();
+    let mut unmarked = vec![];
+    loop {
+        let page = pods.list(&only).await?;
+        unmarked.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => only = only.continue_token(&token),
+            None => break,
+        }
+    }
+    for pod in unmarked {
+        let Some(owner) = Owner::of(&json!({ "metadata": pod.metadata })) else { continue };
+        if pod.metadata.deletion_timestamp.is_some() || owner.kind == "DaemonSet" {
+            continue;
+        }
+        let chain = shared.owners.chain(namespace, Some(owner)).await?;
+        let governed = chain.into_iter().rev().find(|meta| {
+            let binding = shared.bindings.get(&meta.uid);
+            govern(meta, &view, binding.as_deref()).is_some_and(|governed| governed.current)
+        });
+        if let Some(workload) = governed {
+            found.entry(workload.uid.clone()).or_insert_with(|| (workload, vec![])).1.push(pod);
+        }
+    }
     let mut left = 0;
-    for namespace in namespaces {
-        let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(watch.clone(), &namespace);
-        let only = ListParams::default()
-            .labels(&format!("!{}", stamp::WORKLOAD))
-            .fields("status.phase!=Succeeded,status.phase!=Failed")
-            .limit(PAGE);
-        let mut found: HashMap<String, (Arc<Meta>, Vec<PartialObjectMeta<Pod>>)> = HashMap::new();
-        for pod in pods.list(&only).await?.items {
-            let Some(owner) = Owner::of(&json!({ "metadata": pod.metadata })) else { continue };
-            if pod.metadata.deletion_timestamp.is_some() || owner.kind == "DaemonSet" {
-                continue;
-            }
-            let chain = shared.owners.chain(&namespace, Some(owner)).await?;
-            let governed = chain.into_iter().rev().find(|meta| {
-                let binding = shared.bindings.get(&meta.uid);
-                govern(meta, &view, binding.as_deref()).is_some_and(|governed| governed.current)
-            });
-            if let Some(workload) = governed {
-                found.entry(workload.uid.clone()).or_insert_with(|| (workload, vec![])).1.push(pod);
-            }
-        }
-        for (workload, pods) in found.into_values() {
-            left += bring(shared, &workload, &pods).await;
-        }
+    for (workload, pods) in found.into_values() {
+        left += bring(shared, &workload, &pods).await;
     }
     Ok(left)
 }

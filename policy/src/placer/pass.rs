@@ -150,7 +150,7 @@ impl Shared {
             return;
         };
         self.tell.warn(about(workload), waiting.reason, &waiting.message);
-        for pod in pods.iter().filter(|pod| pod.is_gated() && pod.counts() && pod.uid != workload.uid) {
+        for pod in pods.iter().filter(|pod| !pod.bound && pod.counts() && pod.uid != workload.uid) {
             self.tell.warn(reference(pod), waiting.reason, &waiting.message);
         }
     }

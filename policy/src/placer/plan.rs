@@ -16,6 +16,7 @@ use crate::{
     estimate,
     govern::Governed,
     place::{Member, Peers, PlaceError, Placed, Rejection, Request, place},
+    steer,
     store::View,
 };
 
@@ -72,7 +73,7 @@ impl Situation<'_> {
     pub(super) fn plan(&self) -> Plan {
         let mut plan = Plan::default();
         let mut revisions: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        for (index, pod) in self.pods.iter().enumerate().filter(|(_, pod)| pod.counts()) {
+        for (index, pod) in self.pods.iter().enumerate().filter(|(_, pod)| pod.counts() && pod.is_placed()) {
             revisions.entry(pod.revision()).or_default().push(index);
         }
         for members in revisions.values_mut() {
@@ -92,9 +93,9 @@ impl Situation<'_> {
     }
 
     fn revision(&self, pods: &[usize], plan: &mut Plan) {
-        let gated = pods.iter().any(|index| self.pods[*index].is_gated());
+        let waits = pods.iter().any(|index| !self.pods[*index].bound);
         if let Some(hold) = &self.governed.hold {
-            if gated {
+            if waits {
                 plan.waiting = Some(Waiting { reason: "Held", message: hold.to_string() });
             }
             return;
@@ -107,7 +108,7 @@ impl Situation<'_> {
                 self.find_misfits(pods, &placed.rejected, plan);
             }
             Err(error) => {
-                if gated {
+                if waits {
                     plan.waiting = Some(Waiting {
                         reason: error.reason(),
                         message: explain(&error, &self.governed.claim),
@@ -216,6 +217,10 @@ impl Situation<'_> {
         for index in pods {
             let pod = &self.pods[*index];
             let Some(cluster) = pod.cluster.as_ref().filter(|_| !pod.is_gated()) else { continue };
+            // Whoever came instead would be sent there as well.
+            if steer::only_cluster(&self.governed.placement) == Some(cluster) {
+                continue;
+            }
             let gone = !self.view.clusters.contains_key(cluster) && self.fleet_node != Some(cluster.as_str());
             let unwanted = matches!(
                 rejected.get(cluster),

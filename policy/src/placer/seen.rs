@@ -24,6 +24,8 @@ pub(super) struct SeenPod {
     pub(super) has_annotations: bool,
     /// The cluster that it is pinned to or runs in.
     pub(super) cluster: Option<String>,
+    /// Whether the host's scheduler has bound it.
+    pub(super) bound: bool,
     /// What its deletion cost says.
     pub(super) cost: Option<i64>,
     pub(super) over: bool,
@@ -62,6 +64,7 @@ impl SeenPod {
             gate: gates.and_then(|gates| gates.iter().position(|gate| gate["name"] == GATE)),
             has_node_selector: selector.is_some_and(Value::is_object),
             has_annotations: annotations.is_some(),
+            bound: node().is_some(),
             cluster: node().or(pinned).or_else(|| only(pod)),
             cost: annotations.and_then(|all| all.get(DELETION_COST)?.as_str()?.parse().ok()),
             over: matches!(text("/status/phase").as_str(), "Succeeded" | "Failed"),
@@ -95,6 +98,12 @@ impl SeenPod {
     /// Whether it takes part.
     pub(super) fn counts(&self) -> bool {
         !self.over && !self.deleting
+    }
+
+    /// Whether it is for us to say where it goes. A daemon set makes each of its pods for one node.
+    pub(super) fn is_placed(&self) -> bool {
+        let daemon = self.owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet");
+        !daemon && (self.is_gated() || self.cluster.is_some())
     }
 
     pub(super) fn is_gated(&self) -> bool {

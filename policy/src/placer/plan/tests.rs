@@ -49,6 +49,7 @@ fn pod(name: &str, revision: &str, cluster: Option<&str>, cost: Option<i64>) -> 
         workload: Workload { uid: "w".into(), ..Workload::default() },
         owner: Some(Owner { kind: "ReplicaSet".into(), uid: revision.into(), ..Owner::default() }),
         gate: cluster.is_none().then_some(0),
+        bound: cluster.is_some(),
         cluster: cluster.map(str::to_owned),
         cost,
         ready: true,
@@ -112,6 +113,23 @@ fn one_that_does_not_fit_any_more_moves_and_a_cluster_that_is_gone_is_none() {
     let plan = plan(placement, &view(&["a", "b", "c"]), &pods, None);
     assert_eq!(plan.misfits, [0, 1]);
     assert!(plan.surplus.is_empty());
+}
+
+#[test]
+fn one_that_is_meant_for_a_cluster_that_is_not_there_waits_for_it() {
+    let mut waiting = pod("one", "r", Some("later"), None);
+    waiting.bound = false;
+    let plan = plan(json!({"clusterAffinity": {"clusterNames": ["later"]}}), &view(&["a"]), &[waiting], None);
+    assert!(plan.misfits.is_empty(), "the next one would be sent there as well");
+    assert_eq!(plan.waiting.unwrap().reason, "NoClusterFit");
+}
+
+#[test]
+fn pods_of_daemon_sets_are_not_placed() {
+    let mut daemon = pod("one", "r", None, None);
+    daemon.gate = None;
+    daemon.owner = Some(Owner { kind: "DaemonSet".into(), ..Owner::default() });
+    assert_eq!(plan(weighted(), &view(&["a", "b"]), &[daemon], None), Plan::default());
 }
 
 #[test]
