@@ -1,6 +1,6 @@
 //! One look at all pods of a workload: see, decide, act, report.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use federlet_provider::errors::brief;
 use futures::StreamExt;
@@ -22,7 +22,7 @@ use super::{
 use crate::{
     govern::{Governed, govern},
     owners::{Meta, Owner},
-    place::Peers,
+    place::{Peer, Peers},
     stamp::{DELETION_COST, GATE, NODE_LABEL},
 };
 
@@ -57,6 +57,18 @@ impl Shared {
         let Some(governed) = govern(&workload, &view, binding.as_deref()) else {
             return self.ungoverned(&pods).await;
         };
+        let peers = match self.peers(&workload, &governed).await {
+            Ok(peers) => peers,
+            Err(error) => {
+                let name = &workload.identity.name;
+                tracing::warn!(
+                    workload = name,
+                    error = brief(&error),
+                    "cannot look at the peers of a workload"
+                );
+                return Some(AGAIN);
+            }
+        };
         let plan = Situation {
             governed: &governed,
             api_version: &workload.identity.api_version,
@@ -65,7 +77,7 @@ impl Shared {
             pods: &pods,
             view: &view,
             binding: binding.as_deref(),
-            peers: &Peers::default(),
+            peers: &peers,
             fleet_node: self.fleet_node.as_ref().map(|node| node.as_str()),
         }
         .plan();
@@ -79,6 +91,33 @@ impl Shared {
         let waits = plan.waiting.is_some().then_some(WAITING);
         let failed = (!written).then_some(AGAIN);
         [moved, waits, failed].into_iter().flatten().min()
+    }
+
+    /// Where the workloads are that this one wants to be together with, or apart from.
+    async fn peers(&self, workload: &Meta, governed: &Governed) -> Result<Peers, kube::Error> {
+        let Some(affinity) = &governed.placement.workload_affinity else { return Ok(Peers::default()) };
+        let namespace = &workload.identity.namespace;
+        let mut others = vec![];
+        for binding in self.bindings.within(namespace) {
+            let reference = &binding.spec.resource;
+            let owner = Owner {
+                api_version: reference.api_version.clone(),
+                kind: reference.kind.clone(),
+                name: reference.name.clone(),
+                uid: reference.uid.clone(),
+            };
+            if reference.uid == workload.uid {
+                continue;
+            }
+            if let Some(meta) = self.owners.get(namespace, &owner).await? {
+                let clusters: BTreeSet<String> =
+                    binding.spec.clusters.iter().map(|target| target.name.clone()).collect();
+                others.push((meta, clusters));
+            }
+        }
+        let others =
+            others.iter().map(|(meta, clusters)| Peer { namespace, labels: &meta.identity.labels, clusters });
+        Ok(Peers::of(affinity, &workload.identity, others))
     }
 
     /// The policy went before anything was decided. What waits for it can wait no longer.
@@ -159,7 +198,7 @@ impl Shared {
     /// at a time: the next when the last have found their place.
     async fn move_pods(&self, pods: &[SeenPod], plan: &Plan, governed: &Governed) -> Option<Duration> {
         let counting: Vec<&SeenPod> = pods.iter().filter(|pod| pod.counts()).collect();
-        let revisions = counting.iter().map(|pod| pod.revision()).collect::<std::collections::BTreeSet<_>>();
+        let revisions = counting.iter().map(|pod| pod.revision()).collect::<BTreeSet<_>>();
         let calm = revisions.len() == 1 && counting.iter().all(|pod| pod.ready && !pod.is_gated());
         let surplus = plan.surplus.iter().filter(|_| calm && governed.current);
         let moving: Vec<&SeenPod> = plan

@@ -31,6 +31,12 @@ impl Bindings {
         self.known.write().insert(binding.spec.resource.uid.clone(), Arc::new(binding));
     }
 
+    /// All of one namespace.
+    pub fn within(&self, namespace: &str) -> Vec<Arc<ResourceBinding>> {
+        let known = self.known.read();
+        known.values().filter(|binding| binding.namespace().as_deref() == Some(namespace)).cloned().collect()
+    }
+
     /// The namespaces that have any.
     pub fn namespaces(&self) -> HashSet<String> {
         self.known.read().values().filter_map(|binding| binding.namespace()).collect()

@@ -1,12 +1,12 @@
 use anyhow::{Result, ensure};
 use federlet_e2e::{
-    SOON,
+    Kubectl, SOON,
     fleet::{MEMBER1, MEMBER2},
 };
 use federlet_sandbox::eventually;
 use serde_json::json;
 
-use crate::scene::{Scene, beside, one_to_two, policy, template};
+use crate::scene::{Scene, beside, deployment, one_to_two, policy, template};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stateful_sets_keep_each_name_in_its_cluster() -> Result<()> {
@@ -100,6 +100,60 @@ async fn copies_in_several_clusters_wait_and_say_for_what() -> Result<()> {
             Ok(())
         })
         .await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workloads_keep_apart_and_wait_for_a_cluster_that_is_not_there() -> Result<()> {
+    beside("apart", async |stage| {
+        let mut apart = json!({"clusterAffinity": {"clusterNames": [MEMBER1, MEMBER2]},
+            "workloadAffinity": {"antiAffinity": {"groupByLabelKey": "group"}},
+            "replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}});
+        for name in ["one", "two"] {
+            stage.obey(&policy(name, "Deployment", name, &apart)).await?;
+            let mut workload = deployment(name, 2);
+            workload["metadata"]["labels"]["group"] = "g".into();
+            stage.create(&workload).await?;
+            // The first of a group is free to choose.
+            stage.host.run(&format!("rollout status deployment/{name} --timeout=60s")).await?;
+        }
+        let (one, two) = (stage.counts("app=one").await?, stage.counts("app=two").await?);
+        ensure!(one.len() == 1 && two.len() == 1 && one != two, "{one:?} and {two:?}");
+        // A cluster that is not there yet: nothing is moved to and fro, and people are told.
+        apart = json!({"clusterAffinity": {"clusterNames": ["no-such-cluster"]}});
+        stage.obey(&policy("three", "Deployment", "three", &apart)).await?;
+        stage.create(&deployment("three", 1)).await?;
+        stage.told("three", "NoClusterFit").await?;
+        let uid = "get pods -l app=three -o jsonpath={.items[*].metadata.uid}";
+        let before = stage.host.run(uid).await?;
+        tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+        ensure!(stage.host.run(uid).await? == before);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_set_runs_in_the_clusters_of_its_policy() -> Result<()> {
+    beside("daemon", async |stage| {
+        let only = json!({"clusterAffinity": {"clusterNames": [MEMBER1]}});
+        stage.obey(&policy("agent", "DaemonSet", "agent", &only)).await?;
+        let mut pods = template("agent");
+        pods["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+        let set = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent"}, "spec": {
+            "selector": {"matchLabels": {"app": "agent"}}, "template": pods}});
+        stage.create(&set).await?;
+        eventually("it runs in that member", SOON, async || {
+            let there = stage.member.run("get pods -l app=agent -o name").await?;
+            ensure!(there.lines().count() == 1, "{there}");
+            Ok(())
+        })
+        .await?;
+        stage.host.run("rollout status daemonset/agent --timeout=60s").await?;
+        let second = Kubectl::new(stage.fleet.sandbox.cluster("member2")?, &stage.namespace);
+        ensure!(second.run("get pods -l app=agent -o name").await?.is_empty(), "and in no other");
+        Ok(())
     })
     .await
 }
