@@ -1,14 +1,19 @@
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
+    describe::DescribeArgs,
+    doctor::DoctorArgs,
     get::GetArgs,
     join::JoinArgs,
     node::NodeArgs,
     node_commands::{CordonArgs, DrainArgs},
+    output::say,
     serve::ServeArgs,
     simulate::SimulateArgs,
+    top::TopArgs,
     unjoin::UnjoinArgs,
+    version::VersionArgs,
 };
 
 /// Federates clusters as nodes of one host cluster.
@@ -45,6 +50,12 @@ enum Command {
     /// Shows the members of the host.
     Get(GetArgs),
 
+    /// Shows all that there is to know of a member.
+    Describe(DescribeArgs),
+
+    /// Shows how full the members are.
+    Top(TopArgs),
+
     /// Lets no new pods onto the node of a member.
     Cordon(CordonArgs),
 
@@ -54,11 +65,26 @@ enum Command {
     /// Evicts the pods from the node of a member, as fast as their budgets allow.
     Drain(DrainArgs),
 
+    /// Looks at the host and its members, and says what is wrong and what to do.
+    ///
+    /// Versions, rights, the way to each member and back, certificates and tokens and how long they last, clocks,
+    /// webhooks. Fails if anything is wrong.
+    Doctor(DoctorArgs),
+
     /// Shows what policies would do with the objects in files, without any cluster.
     ///
     /// Reads objects, propagation policies, override policies and Clusters, and prints where each object goes, why, and
     /// what each cluster gets. Fails if anything is wrong, so that CI can test policies.
     Simulate(SimulateArgs),
+
+    /// Prints the version of this program, and of the host.
+    Version(VersionArgs),
+
+    /// Prints what makes a shell complete these commands, such as `source <(federlet completion bash)`.
+    Completion {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
 }
 
 /// Reads the command line and does what it says.
@@ -76,6 +102,16 @@ pub(crate) fn run() -> anyhow::Result<()> {
         Command::Cordon(args) => runtime.block_on(args.run(true)),
         Command::Uncordon(args) => runtime.block_on(args.run(false)),
         Command::Drain(args) => runtime.block_on(args.run()),
+        Command::Doctor(args) => runtime.block_on(args.run()),
+        Command::Describe(args) => runtime.block_on(args.run()),
+        Command::Top(args) => runtime.block_on(args.run()),
+        Command::Version(args) => runtime.block_on(args.run()),
+        Command::Completion { shell } => {
+            let mut script = vec![];
+            clap_complete::generate(shell, &mut Cli::command(), "federlet", &mut script);
+            say!("{}", String::from_utf8_lossy(&script).trim_end());
+            Ok(())
+        }
         Command::Simulate(args) => args.run(),
     }
 }

@@ -2,7 +2,6 @@
 
 use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
-use comfy_table::{Table, presets};
 use federlet_provider::{
     api::{Cluster, SyncMode},
     clusters::READY,
@@ -11,7 +10,11 @@ use jiff::Timestamp;
 use kube::{Api, ResourceExt, api::ListParams};
 use serde_json::{Value, json};
 
-use crate::host::{HostArgs, answered};
+use crate::{
+    host::{HostArgs, answered},
+    output::say,
+    table::age,
+};
 
 /// The flags of `federlet get`.
 #[derive(Debug, Args)]
@@ -87,14 +90,14 @@ impl GetArgs {
 
 fn show(clusters: &[Cluster], output: Option<Output>) -> anyhow::Result<()> {
     match output {
-        Some(Output::Json) => println!("{}", serde_json::to_string_pretty(&list(clusters))?),
-        Some(Output::Yaml) => print!("{}", serde_saphyr::to_string(&list(clusters))?),
+        Some(Output::Json) => say!("{}", serde_json::to_string_pretty(&list(clusters))?),
+        Some(Output::Yaml) => say!("{}", serde_saphyr::to_string(&list(clusters))?.trim_end()),
         Some(Output::Name) => {
-            clusters.iter().for_each(|cluster| println!("cluster.cluster.karmada.io/{}", cluster.name_any()));
+            clusters.iter().for_each(|cluster| say!("cluster.cluster.karmada.io/{}", cluster.name_any()));
         }
         _ if clusters.is_empty() => eprintln!("no clusters joined"),
         None | Some(Output::Wide) => {
-            println!("{}", table(clusters, output == Some(Output::Wide), Timestamp::now()));
+            say!("{}", table(clusters, output == Some(Output::Wide), Timestamp::now()));
         }
     }
     Ok(())
@@ -108,20 +111,11 @@ fn list(clusters: &[Cluster]) -> Value {
 }
 
 fn table(clusters: &[Cluster], wide: bool, now: Timestamp) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
     let mut header = vec!["NAME", "VERSION", "MODE", "READY", "AGE"];
     if wide {
         header.extend(["REGION", "ZONES", "PROVIDER", "ENDPOINT"]);
     }
-    table.set_header(header);
-    for cluster in clusters {
-        table.add_row(row(cluster, wide, now));
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table.trim_fmt()
+    crate::table::table(&header, clusters.iter().map(|cluster| row(cluster, wide, now)))
 }
 
 fn row(cluster: &Cluster, wide: bool, now: Timestamp) -> Vec<String> {
@@ -145,19 +139,6 @@ fn row(cluster: &Cluster, wide: bool, now: Timestamp) -> Vec<String> {
         row.extend([&spec.region, &zones, &spec.provider, &spec.api_endpoint].map(|text| or_none(text)));
     }
     row
-}
-
-/// As kubectl writes ages.
-fn age(seconds: i64) -> String {
-    let minutes =
-        |m: i64| if m < 10 && seconds % 60 != 0 { format!("{m}m{}s", seconds % 60) } else { format!("{m}m") };
-    match seconds {
-        ..0 => "0s".to_owned(),
-        0..120 => format!("{seconds}s"),
-        120..10_800 => minutes(seconds / 60),
-        10_800..172_800 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86_400),
-    }
 }
 
 #[cfg(test)]

@@ -2,19 +2,25 @@
 
 mod cli;
 mod crds;
+mod describe;
+mod doctor;
 mod get;
 mod host;
 mod join;
 mod kubelet;
 mod node;
 mod node_commands;
+mod output;
 mod policies;
 mod process;
 mod progress;
 mod serve;
 mod simulate;
+mod table;
 mod telemetry;
+mod top;
 mod unjoin;
+mod version;
 mod work;
 
 use std::process::ExitCode;

@@ -14,7 +14,10 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::host::{HostArgs, answered};
+use crate::{
+    host::{HostArgs, answered},
+    output::say,
+};
 
 /// The flags of `federlet cordon` and `federlet uncordon`.
 #[derive(Debug, Args)]
@@ -34,7 +37,7 @@ impl CordonArgs {
         let word = if cordoned { "cordoned" } else { "uncordoned" };
         for name in &self.names {
             let changed = set_cordoned(&host, name.as_str(), cordoned).await?;
-            println!("node/{name} {}{word}", if changed { "" } else { "already " });
+            say!("node/{name} {}{word}", if changed { "" } else { "already " });
         }
         Ok(())
     }

@@ -25,6 +25,7 @@ use kube::{
 use crate::{
     host::{HostArgs, answered, host_id},
     node_commands::set_cordoned,
+    output::say,
     progress::Spinner,
     work::parse_duration,
 };
@@ -91,7 +92,7 @@ impl UnjoinArgs {
             tokio::time::sleep(LOOK).await;
         }
         drop(spinner);
-        println!("cluster {name} left");
+        say!("cluster {name} left");
         Ok(())
     }
 
@@ -125,12 +126,12 @@ impl UnjoinArgs {
             leave_host(host, &cluster).await?;
         }
         let id = host_id(host).await?;
-        println!("cluster {name} left on the host");
-        println!(
+        say!("cluster {name} left on the host");
+        say!(
             "the member was not asked; if it comes back, these are left there: {}",
             left_there(&id, &self.name)
         );
-        println!("pods that ran there may still run");
+        say!("pods that ran there may still run");
         Ok(())
     }
 }

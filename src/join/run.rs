@@ -31,6 +31,7 @@ use super::{args::JoinArgs, wait};
 use crate::{
     crds,
     host::{answered, command_client, host_id, read_config},
+    output::say,
     progress::Spinner,
     serve::ensure_namespace,
 };
@@ -80,7 +81,7 @@ impl JoinArgs {
         allow_node(&host, &self.name, owner).await?;
         drop(spinner);
         let done = if before.is_some() { "joined before, and is up to date" } else { "joined" };
-        println!("cluster {name} ({}) {done}", member.version);
+        say!("cluster {name} ({}) {done}", member.version);
         wait::until_ready(&host, &name, self.wait).await
     }
 

@@ -8,7 +8,10 @@ use federlet_provider::{
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{Api, Client};
 
-use crate::{host::answered, progress::Spinner};
+use crate::{
+    output::say,
+    {host::answered, progress::Spinner},
+};
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(300);
@@ -16,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(300);
 /// Waits until the node is Ready and says what to do next.
 pub(super) async fn until_ready(host: &Client, name: &str, patience: Duration) -> anyhow::Result<()> {
     if !any_live(host).await.map_err(|error| answered("the host", &error))? {
-        println!("no `federlet serve` runs for this host yet: start one, and node {name} appears");
+        say!("no `federlet serve` runs for this host yet: start one, and node {name} appears");
         return Ok(());
     }
     if patience.is_zero() {
@@ -31,7 +34,7 @@ pub(super) async fn until_ready(host: &Client, name: &str, patience: Duration) -
         let node = nodes.get_opt(name).await.map_err(|error| answered("the host", &error))?;
         if let Some(node) = node.filter(is_ready) {
             drop(spinner);
-            println!("{}", next_steps(name, &node));
+            say!("{}", next_steps(name, &node));
             return Ok(());
         }
         let trouble = trouble(&cluster);

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     host::{HostArgs, answered},
+    output::say,
     progress::Spinner,
     work::parse_duration,
 };
@@ -60,7 +61,7 @@ impl DrainArgs {
         let host = self.host.client().await?;
         let name = self.name.as_str();
         let changed = set_cordoned(&host, name, true).await?;
-        println!("node/{name} {}cordoned", if changed { "" } else { "already " });
+        say!("node/{name} {}cordoned", if changed { "" } else { "already " });
         let mut going = self.choose(&host).await?;
         let mut spinner = Spinner::start(format!("evicting {} pods", going.len()));
         let begun = tokio::time::Instant::now();
@@ -74,7 +75,7 @@ impl DrainArgs {
             let gone = self.gone(&host, &going).await?;
             for uid in gone {
                 if let Some(pod) = going.remove(&uid) {
-                    println!("pod/{} evicted", pod.name);
+                    say!("pod/{} evicted", pod.name);
                 }
             }
             let left = going.len();
@@ -95,7 +96,7 @@ impl DrainArgs {
             }
         }
         drop(spinner);
-        println!("node/{name} drained");
+        say!("node/{name} drained");
         Ok(())
     }
 
@@ -117,7 +118,7 @@ impl DrainArgs {
                         Going { name: pod.name_any(), namespace, uid: uid.clone(), next: None, asked: false };
                     going.insert(uid, going_pod);
                 }
-                Fate::Leave(why) => println!("leaving pod {name}: {why}"),
+                Fate::Leave(why) => say!("leaving pod {name}: {why}"),
                 Fate::Stop(why) => stops.push(format!("{name}: {why}")),
             }
         }

@@ -190,6 +190,11 @@ impl Replicas {
 
 /// Whether any replica serves this host, as far as their Leases say, by this machine's clock.
 pub async fn any_live(client: &Client) -> Result<bool, kube::Error> {
+    Ok(!live_replicas(client).await?.is_empty())
+}
+
+/// The replicas that serve this host, as far as their Leases say, by this machine's clock.
+pub async fn live_replicas(client: &Client) -> Result<Vec<String>, kube::Error> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
     let only_ours =
         kube::api::ListParams::default().labels(&format!("{}={}", REPLICA_LABEL.0, REPLICA_LABEL.1));
@@ -197,10 +202,9 @@ pub async fn any_live(client: &Client) -> Result<bool, kube::Error> {
     let now = Timestamp::now();
     // Clocks differ. A replica that was there a minute ago most likely is.
     let recent = |time: &MicroTime| now.duration_since(time.0).as_secs() < 60;
-    Ok(found
-        .items
-        .iter()
-        .any(|lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref()).is_some_and(recent)))
+    let is_live =
+        |lease: &&Lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref()).is_some_and(recent);
+    Ok(found.items.iter().filter(is_live).map(holder).collect())
 }
 
 fn holder(lease: &Lease) -> String {

@@ -8,6 +8,8 @@ mod alone;
 mod commands;
 #[path = "joining/conditions.rs"]
 mod conditions;
+#[path = "joining/doctor.rs"]
+mod doctor;
 #[path = "joining/ground.rs"]
 mod ground;
 #[path = "joining/leaving.rs"]

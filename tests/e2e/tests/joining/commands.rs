@@ -1,4 +1,4 @@
-//! `federlet get clusters`, `cordon`, `uncordon` and `drain`.
+//! `federlet get clusters`, `describe`, `top`, `version`, `cordon`, `uncordon` and `drain`.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -27,6 +27,24 @@ async fn clusters_are_shown_cordoned_and_drained() -> Result<()> {
                 == "cluster.cluster.karmada.io/j-one"
         );
         ensure!(ground.federlet(&["get", "clusters", "j-no"]).await.is_err());
+        let page = ground.federlet(&["describe", "cluster", "j-one"]).await?;
+        for part in [
+            "Region:       north",
+            "1 of 1 are Ready",
+            "Ready, its kubelet API is at ",
+            "ClusterReady",
+            "allocatable",
+        ] {
+            ensure!(page.to_lowercase().contains(&part.to_lowercase()), "{part:?} is not in:\n{page}");
+        }
+        let top = ground.federlet(&["top", "clusters"]).await?;
+        ensure!(top.starts_with("NAME") && top.contains("j-one  1/1") && top.contains('░'), "{top}");
+        let version = ground.federlet(&["version"]).await?;
+        ensure!(version.starts_with("federlet ") && version.contains("host v1."), "{version}");
+        for command in [&["describe", "cluster", "j-no"], &["top", "clusters", "j-no"]] {
+            let said = ground.federlet(command).await.err().context("it knows j-no")?.to_string();
+            ensure!(said.contains("there is no Cluster j-no"), "{said}");
+        }
 
         ensure!(ground.federlet(&["cordon", "j-one"]).await?.trim() == "node/j-one cordoned");
         ensure!(ground.federlet(&["cordon", "j-one"]).await?.trim() == "node/j-one already cordoned");

@@ -6,16 +6,16 @@ use serde_json::{Value, json};
 
 use crate::ground::{Ground, on_ground, pod};
 
-struct Written<'a> {
-    name: &'a str,
-    endpoint: &'a str,
-    keys: Value,
-    more: Value,
+pub(crate) struct Written<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) endpoint: &'a str,
+    pub(crate) keys: Value,
+    pub(crate) more: Value,
 }
 
 impl Ground {
     /// A Cluster and its Secret, as a person writes them.
-    async fn write(&self, written: Written<'_>) -> Result<()> {
+    pub(crate) async fn write(&self, written: Written<'_>) -> Result<()> {
         let Written { name, endpoint, keys, more } = written;
         self.apply(&json!({
             "apiVersion": "v1", "kind": "Secret", "stringData": keys,
@@ -35,11 +35,11 @@ impl Ground {
     }
 }
 
-fn kubeconfig(cluster: &Cluster) -> Result<Value> {
+pub(crate) fn kubeconfig(cluster: &Cluster) -> Result<Value> {
     Ok(serde_json::from_str(&std::fs::read_to_string(cluster.admin_kubeconfig())?)?)
 }
 
-fn server(config: &Value) -> Result<String> {
+pub(crate) fn server(config: &Value) -> Result<String> {
     let server = config["clusters"][0]["cluster"]["server"].as_str();
     Ok(server.context("no server")?.to_owned())
 }

@@ -166,9 +166,13 @@ impl Process {
     /// Takes the node away for good.
     pub(crate) async fn finish(mut self) -> Result<()> {
         remove_node(&self.host, &self.name).await?;
-        self.terminate().await?;
-        std::fs::remove_dir_all(&self.folder)?;
-        Ok(())
+        self.terminate().await
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
