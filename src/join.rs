@@ -1,7 +1,6 @@
 //! `federlet join`: a cluster, or a region of one, becomes a node of the host.
 
 mod args;
-mod crds;
 mod run;
 mod wait;
 

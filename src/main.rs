@@ -1,6 +1,7 @@
 //! The `federlet` binary: commands and wiring, nothing else.
 
 mod cli;
+mod crds;
 mod describe;
 mod doctor;
 mod get;
@@ -10,6 +11,7 @@ mod kubelet;
 mod node;
 mod node_commands;
 mod output;
+mod policies;
 mod process;
 mod progress;
 mod serve;

@@ -11,12 +11,13 @@ use federlet_node::{
     metrics::Metrics,
     pods::{HostPods, Scope},
 };
+use federlet_policy::control::{self, Control};
 use federlet_provider::{
     api::Cluster,
     clusters::{Certificates, Clusters, HostContext, Ports, Replicas, Serving, Vouched},
     follow::HostObjects,
     join::SYSTEM_NAMESPACE,
-    site::{HostNamespaces, find_host_api, host_api},
+    site::{HostNamespaces, Rewrite, find_host_api, host_api},
     target::ApiAccess,
 };
 use k8s_openapi::api::core::v1::Namespace;
@@ -27,8 +28,10 @@ use kube::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    crds,
     host::{HostArgs, answered, answering, host_id, published_address, reach_host},
     kubelet::KubeletArgs,
+    policies::PolicyArgs,
     process::{Heartbeat, arch, serve_metrics, stop_on_signals},
     telemetry::TelemetryArgs,
     work::{RegisterArgs, WorkArgs},
@@ -55,13 +58,16 @@ pub(crate) struct ServeArgs {
     kubelet: KubeletArgs,
 
     #[command(flatten)]
+    policies: PolicyArgs,
+
+    #[command(flatten)]
     telemetry: TelemetryArgs,
 }
 
 impl ServeArgs {
     /// Serves until SIGTERM or SIGINT.
     pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let Self { host, host_api, register, work, kubelet, telemetry } = self;
+        let Self { host, host_api, register, work, kubelet, policies, telemetry } = self;
         let told = telemetry.init()?;
         let stop = stop_on_signals()?;
         let metrics = Arc::new(Metrics::default());
@@ -84,6 +90,12 @@ impl ServeArgs {
         );
         let live = replicas.live();
         tasks.spawn(replicas.run(stop.clone()));
+        // Whoever installs may, and a service account need not be allowed to: then the chart or a join does it.
+        match crds::ensure(&own).await {
+            Ok(told) if told.is_empty() => {}
+            Ok(told) => tracing::info!(?told, "told the host what Clusters and policies are"),
+            Err(error) => tracing::debug!("{error:#}"),
+        }
         if !until_clusters_exist(&own, &stop).await? {
             tasks.close();
             tasks.wait().await;
@@ -105,6 +117,21 @@ impl ServeArgs {
         let kubelets =
             kubelet.kubelets(&kubelet_client, pods.clone(), domain, metrics.clone(), &tasks, &stop).await?;
         let heartbeat = Heartbeat::start()?;
+        let mut rewrite: Option<Arc<dyn Rewrite>> = None;
+        if let Some((listener, target)) = policies.listen(kubelet.address).await? {
+            let control = Control::new(control::Host {
+                client: own.clone(),
+                watch: watch.clone(),
+                heartbeat: heartbeat_client(config.clone(), metrics.clone())?,
+                identity: identity.clone(),
+                metrics: metrics.clone(),
+                taints: register.taints(),
+                own_namespace: SYSTEM_NAMESPACE,
+                fleet_node: None,
+            });
+            rewrite = Some(control.rewriter());
+            tasks.spawn(control.run(listener, target, stop.clone()));
+        }
         let context = HostContext {
             id,
             client: own,
@@ -114,6 +141,7 @@ impl ServeArgs {
             pods,
             namespaces,
             objects,
+            rewrite,
             pod_api,
             heartbeat: heartbeat.handle.clone(),
             metrics: metrics.clone(),

@@ -43,6 +43,7 @@ pub struct Metrics {
     ping_age: Family<OfNode, Gauge<f64, std::sync::atomic::AtomicU64>>,
     pings: Mutex<HashMap<NodeName, Instant>>,
     operations_of: Mutex<HashMap<NodeName, HashSet<OfOperation>>>,
+    admissions: Seconds<OfAdmission>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -75,6 +76,12 @@ struct OfStream {
     kind: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfAdmission {
+    webhook: &'static str,
+    result: &'static str,
+}
+
 impl From<&NodeName> for OfNode {
     fn from(node: &NodeName) -> Self {
         Self { node: node.to_string() }
@@ -95,6 +102,7 @@ impl Default for Metrics {
             ping_age: Family::default(),
             pings: Mutex::default(),
             operations_of: Mutex::default(),
+            admissions: Family::new_with_constructor(seconds),
         };
         metrics.register();
         metrics
@@ -134,6 +142,9 @@ impl Metrics {
             Unit::Seconds,
             age,
         );
+        let admissions = self.admissions.clone();
+        let help = "How long the host's API server waited for an answer about an object";
+        registry.register_with_unit("admission", help, Unit::Seconds, admissions);
     }
 
     pub(crate) fn queue_depth(&self, node: &NodeName, depth: usize) {
@@ -166,6 +177,11 @@ impl Metrics {
 
     pub(crate) fn pods(&self, node: &NodeName, phase: &'static str, change: i64) {
         self.pods.get_or_create(&OfPhase { node: node.to_string(), phase }).inc_by(change);
+    }
+
+    /// A webhook answered.
+    pub fn admission(&self, webhook: &'static str, result: &'static str, took: Duration) {
+        self.admissions.get_or_create(&OfAdmission { webhook, result }).observe(took.as_secs_f64());
     }
 
     /// Counts a stream for as long as the returned guard lives.

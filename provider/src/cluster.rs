@@ -130,14 +130,18 @@ impl ClusterProvider {
 impl PodNotifier for ClusterProvider {
     fn notify_pods(&self) -> ChangeStream {
         let site = self.site.clone();
-        let heard = (self.watch.changes(), self.resync.subscribe());
-        futures::stream::unfold(heard, move |(mut changes, mut resync)| {
+        let rewritten = self.site.host.rewrite.as_ref().map(|rewrite| rewrite.changes());
+        let heard = (self.watch.changes(), self.resync.subscribe(), rewritten);
+        futures::stream::unfold(heard, move |(mut changes, mut resync, mut rewritten)| {
             let site = site.clone();
             async move {
                 loop {
                     let change = tokio::select! {
                         change = changes.recv() => change,
                         _ = resync.recv() => Ok(Change::Listed),
+                        () = next(&mut rewritten) => {
+                            return Some((PodChange::Reconsider, (changes, resync, rewritten)));
+                        }
                     };
                     let change = match change {
                         Ok(Change::Pod(pod) | Change::Gone(pod)) => match own_key(&site, &pod) {
@@ -147,12 +151,22 @@ impl PodNotifier for ClusterProvider {
                         Ok(Change::Listed) | Err(broadcast::error::RecvError::Lagged(_)) => PodChange::Resync,
                         Err(broadcast::error::RecvError::Closed) => return None,
                     };
-                    return Some((change, (changes, resync)));
+                    return Some((change, (changes, resync, rewritten)));
                 }
             }
         })
         .boxed()
     }
+}
+
+/// Waits for the next change, for ever if there is none to come.
+async fn next(changes: &mut Option<watch::Receiver<u64>>) {
+    if let Some(receiver) = changes
+        && receiver.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending::<()>().await;
 }
 
 /// The host's name for a pod, if it came through this node.

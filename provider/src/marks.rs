@@ -28,6 +28,14 @@ pub const DOWNWARD_ANNOTATIONS: &str = "federlet.io/downward-annotations";
 /// Annotation: what was last asked of the member for this pod. Tells our changes from those of the member's webhooks.
 pub const APPLIED: &str = "federlet.io/applied";
 
+/// Annotation: a digest of what was made of this pod for its cluster and cannot change while it runs.
+pub const OVERRIDDEN: &str = "federlet.io/overridden";
+
+/// Label and annotation on host pods: the workload that a policy selected. It says nothing in the member.
+pub const WORKLOAD: &str = "federlet.io/workload";
+/// Annotation on host pods: the policy that steered them. Likewise.
+pub const POLICY: &str = "federlet.io/policy";
+
 /// Annotation on host pods: constraints below the cluster, taken off at admission and put back in the member.
 pub const CONSTRAINTS: &str = "federlet.io/constraints";
 

@@ -2,6 +2,7 @@
 
 mod host_api;
 mod host_namespaces;
+mod rewrite;
 mod spaces;
 
 use std::{fmt, sync::Arc};
@@ -16,6 +17,7 @@ use kube::Client;
 pub use self::{
     host_api::{find_host_api, host_api},
     host_namespaces::HostNamespaces,
+    rewrite::Rewrite,
     spaces::{Space, Spaces},
 };
 use crate::{
@@ -50,6 +52,8 @@ pub struct HostSide {
     pub objects: Arc<HostObjects>,
     /// Where to tell people about their pods.
     pub events: Events,
+    /// What makes pods differ from cluster to cluster, if anything does.
+    pub rewrite: Option<Arc<dyn Rewrite>>,
 }
 
 /// Ways to the member, each with its own connections, so that a long download never delays a pod.

@@ -27,8 +27,9 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{args::JoinArgs, crds, wait};
+use super::{args::JoinArgs, wait};
 use crate::{
+    crds,
     host::{answered, command_client, host_id, read_config},
     output::say,
     progress::Spinner,

@@ -59,6 +59,7 @@ impl Told<'_> {
             pods: self.host_pods.clone(),
             namespaces,
             objects,
+            rewrite: None,
         };
         let addresses = self.address.into_iter().collect();
         let connected = Alone::connect(described, side, host_api, addresses, metrics, stop).await;

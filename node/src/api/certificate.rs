@@ -10,8 +10,10 @@ use rcgen::{CertificateParams, DnType, KeyPair, SanType};
 use rustls::{
     crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::client_ca::LOOK_EVERY;
@@ -112,7 +114,8 @@ impl ServingCertificate {
         }
     }
 
-    pub(super) fn set(&self, certificate: &[u8], key: &[u8]) -> Result<(), CertificateError> {
+    /// Serves with these from now on, both in PEM. What is not usable changes nothing.
+    pub fn set(&self, certificate: &[u8], key: &[u8]) -> Result<(), CertificateError> {
         let unusable = |what: &dyn fmt::Display| CertificateError::Unusable(what.to_string());
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(certificate)
             .collect::<Result<_, _>>()
@@ -128,8 +131,21 @@ impl ServingCertificate {
         Ok(())
     }
 
+    /// How a server that asks nobody for a certificate speaks TLS with this one.
+    pub fn acceptor(&self) -> Result<TlsAcceptor, CertificateError> {
+        let config = super::tls::plain_config(Arc::new(self.clone()));
+        let config = config.map_err(|error| CertificateError::Unusable(error.to_string()))?;
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+
     pub(super) fn current(&self) -> Option<Arc<CertifiedKey>> {
         self.0.load_full()
+    }
+}
+
+impl ResolvesServerCert for ServingCertificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.current()
     }
 }
 

@@ -22,6 +22,14 @@ pub(super) fn server_config(serving: Arc<dyn ResolvesServerCert>) -> Result<Serv
     Ok(config)
 }
 
+/// The same for a server that does not ask who calls.
+pub(super) fn plain_config(serving: Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, Error> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = builder(provider)?.with_no_client_auth().with_cert_resolver(serving);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
 fn builder(
     provider: Arc<CryptoProvider>,
 ) -> Result<rustls::ConfigBuilder<ServerConfig, rustls::WantsVerifier>, Error> {

@@ -63,6 +63,8 @@ pub enum PodChange {
     Changed(PodKey),
     /// Changes were lost: compare every pod.
     Resync,
+    /// What the provider makes of pods may be something else now, though nobody changed them: update every one.
+    Reconsider,
 }
 
 /// What [`PodNotifier::notify_pods`] returns.

@@ -134,6 +134,10 @@ async fn notice_changes(sync: Arc<PodSync>, resync: Arc<tokio::sync::Notify>, st
             match change {
                 Some(PodChange::Changed(key)) => sync.view.queue().add(&key),
                 Some(PodChange::Resync) => resync.notify_one(),
+                Some(PodChange::Reconsider) => {
+                    sync.notes.reconsider();
+                    resync.notify_one();
+                }
                 None => break,
             }
             failures = 0;

@@ -76,6 +76,11 @@ impl Notes {
         self.0.lock().remove(key);
     }
 
+    /// What was accepted may not be what the provider would make of it now.
+    pub(crate) fn reconsider(&self) {
+        self.0.lock().values_mut().for_each(|note| note.accepted = None);
+    }
+
     /// Everything is to be compared again.
     pub(crate) fn doubt(&self) {
         self.0.lock().values_mut().for_each(|note| {

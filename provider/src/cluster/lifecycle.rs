@@ -46,6 +46,12 @@ impl PodLifecycleHandler for ClusterProvider {
         let current = self.ours(&slot).filter(|there| there.host_uid() == pod.uid());
         let current = current.ok_or(ProviderError::NotFound)?.json();
         let (_, wanted) = self.prepare(pod).await?;
+        let made = |member| marks::annotation(member, marks::OVERRIDDEN);
+        if let Some(rewrite) = &self.site.host.rewrite
+            && made(&wanted.json) != made(&current)
+        {
+            return rewrite.replace(pod).await;
+        }
         let plan = plan(&wanted, &current, self.site.target().version);
         let notices: Vec<Notice> = wanted.notices.into_iter().chain(plan.notices.clone()).collect();
         if !plan.is_empty() {
@@ -114,6 +120,11 @@ impl ClusterProvider {
     /// The pod as the member should have it, and all that it refers to in its place.
     async fn prepare(&self, pod: &Pod) -> Result<(std::sync::Arc<Space>, MemberPod), ProviderError> {
         let space = self.site.space(pod.key().namespace()).await?;
+        let rewritten = match &self.site.host.rewrite {
+            Some(rewrite) => rewrite.rewrite(pod, self.site.host.node.as_str()).await?,
+            None => None,
+        };
+        let pod = rewritten.as_ref().unwrap_or(pod);
         let request = Request { anchor: &space.anchor, member_name: None, service_env: &[] };
         let wanted = translate(pod.json(), &self.site.target(), &request)?;
         self.follow.bring(pod).await?;

@@ -14,7 +14,13 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use super::approve::Vouched;
-use crate::{follow::HostObjects, names::HostId, site::HostNamespaces, target::ApiAccess, version::Version};
+use crate::{
+    follow::HostObjects,
+    names::HostId,
+    site::{HostNamespaces, Rewrite},
+    target::ApiAccess,
+    version::Version,
+};
 
 /// The host, and this process on it.
 #[derive(Clone)]
@@ -37,6 +43,8 @@ pub struct HostContext {
     pub namespaces: Arc<HostNamespaces>,
     /// Its Services, claims and volumes.
     pub objects: Arc<HostObjects>,
+    /// What makes pods differ from cluster to cluster, if anything does.
+    pub rewrite: Option<Arc<dyn Rewrite>>,
     /// Where pods in members find its API server.
     pub pod_api: Option<ApiAccess>,
     /// Where heartbeats run.

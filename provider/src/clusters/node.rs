@@ -72,6 +72,7 @@ impl RunningNode {
             pods: host.pods.clone(),
             namespaces: host.namespaces.clone(),
             objects: host.objects.clone(),
+            rewrite: host.rewrite.clone(),
             events: Events::new(pod_client.clone(), &name),
         };
         let addresses = host.serving.address.into_iter().collect();

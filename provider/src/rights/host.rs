@@ -21,8 +21,13 @@ pub const HOST_RIGHTS: &[Right] = &[
         "which members there are; their id, and a finalizer",
     ),
     Right::new("cluster.karmada.io", &["clusters/status"], &["patch"], "how they are"),
-    Right::new("", &["secrets"], &["list", "watch", "patch"], "credentials of members")
-        .within(SYSTEM_NAMESPACE),
+    Right::new(
+        "",
+        &["secrets"],
+        &["get", "list", "watch", "create", "update", "patch"],
+        "credentials of members; the certificate of the webhook",
+    )
+    .within(SYSTEM_NAMESPACE),
     Right::new(
         "coordination.k8s.io",
         &["leases"],
@@ -46,14 +51,54 @@ pub const HOST_RIGHTS: &[Right] = &[
     Right::new(
         "",
         &["pods"],
-        &["list", "watch", "delete"],
-        "one watch for all nodes; pods of a node that left",
+        &["get", "list", "watch", "patch", "delete"],
+        "one watch for all nodes; pods of a node that left; pods that wait for a cluster are told which",
     ),
+    Right::new("", &["pods/eviction"], &["create"], "pods that a policy wants elsewhere"),
+    Right::new(
+        "events.k8s.io",
+        &["events"],
+        &["create", "patch"],
+        "why a workload or a policy cannot be obeyed",
+    ),
+    Right::new(
+        "apps",
+        &["deployments", "replicasets", "statefulsets", "daemonsets"],
+        &["get", "list", "watch"],
+        "where a pod came from",
+    ),
+    Right::new("batch", &["jobs", "cronjobs"], &["get", "list", "watch"], "likewise"),
+    Right::new(
+        "policy.karmada.io",
+        &["propagationpolicies", "clusterpropagationpolicies", "overridepolicies", "clusteroverridepolicies"],
+        &["list", "watch"],
+        "what people want",
+    ),
+    Right::new(
+        "work.karmada.io",
+        &["resourcebindings"],
+        &["get", "list", "watch", "create", "patch"],
+        "what was decided for each workload",
+    ),
+    Right::new("work.karmada.io", &["resourcebindings/status"], &["patch"], "and what became of it"),
+    Right::new(
+        "admissionregistration.k8s.io",
+        &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+        &["create"],
+        "the host asks us about pods and policies",
+    ),
+    Right::new(
+        "admissionregistration.k8s.io",
+        &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+        &["get", "patch"],
+        "in this registration and in no other",
+    )
+    .named(&["federlet"]),
     Right::new(
         "",
         &["namespaces"],
-        &["get", "list", "watch"],
-        "know the host by the UID of `kube-system`; namespaces of members go with those of the host",
+        &["get", "list", "watch", "patch"],
+        "know the host by the UID of `kube-system`; namespaces of members go with those of the host; a label says where policies are",
     ),
     Right::new("", &["services"], &["list", "watch"], "which Services select pods of a node"),
     Right::new(

@@ -38,6 +38,7 @@ pub(super) fn member(context: &Context<'_>, key: &MemberPodKey, anchor: &Anchor)
     // With a controller, no ReplicaSet of the member takes the pod for its own, and unjoining is one delete.
     metadata.insert("ownerReferences".into(), json!([anchor.owner_reference()]));
     let labels = object_mut(&mut metadata, "labels");
+    labels.remove(marks::WORKLOAD);
     for (label, value) in [
         (marks::HOST, target.host.as_str()),
         (marks::NODE, target.node.as_str()),
@@ -46,7 +47,8 @@ pub(super) fn member(context: &Context<'_>, key: &MemberPodKey, anchor: &Anchor)
         labels.insert(label.to_owned(), value.into());
     }
     let annotations = object_mut(&mut metadata, "annotations");
-    annotations.retain(|key, _| key != marks::CONSTRAINTS && !key.starts_with(STATIC_POD));
+    let ours = [marks::CONSTRAINTS, marks::WORKLOAD, marks::POLICY];
+    annotations.retain(|key, _| !ours.contains(&key.as_str()) && !key.starts_with(STATIC_POD));
     annotations.insert(marks::HOST_NAMESPACE.to_owned(), host.key.namespace().into());
     if key.name() == host.key.name() {
         annotations.remove(marks::HOST_NAME);

@@ -31,6 +31,20 @@ pub fn writes(host: &Cluster, namespace: &str) -> Result<HashMap<String, usize>>
     Ok(written)
 }
 
+/// How often one part of `federlet` patched each pod of a namespace.
+pub fn patches(host: &Cluster, namespace: &str, part: &str) -> Result<HashMap<String, usize>> {
+    let mut written = HashMap::new();
+    for event in requests(host, namespace)? {
+        let theirs = event["userAgent"].as_str().is_some_and(|agent| agent.ends_with(part));
+        let pods = event["objectRef"]["resource"] == "pods" && event["objectRef"]["subresource"].is_null();
+        if theirs && pods && event["verb"] == "patch" {
+            let name = event["objectRef"]["name"].as_str().unwrap_or_default();
+            *written.entry(name.to_owned()).or_default() += 1;
+        }
+    }
+    Ok(written)
+}
+
 /// Who asked for something in a namespace.
 pub fn user_agents(host: &Cluster, namespace: &str) -> Result<HashSet<String>> {
     let requests = requests(host, namespace)?;

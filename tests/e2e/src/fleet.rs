@@ -154,7 +154,9 @@ impl Fleet {
         }
         let sandbox = Sandbox::shared().await?;
         let host = sandbox.cluster("host")?;
-        let serve = Serve::start(&host, "fleet", &[]).await?;
+        let port = free_port()?.to_string();
+        let url = format!("https://{}:{port}", address_towards(&host).await?);
+        let serve = Serve::start(&host, "fleet", &["--webhook-port", &port, "--webhook-url", &url]).await?;
         let fleet = Arc::new(Self { sandbox, host, serve });
         for (node, cluster, region) in MEMBERS {
             let mut words = vec![];
@@ -212,6 +214,11 @@ pub async fn federlet(words: &[&str]) -> Result<String> {
         output.status,
         String::from_utf8_lossy(&output.stderr)
     )
+}
+
+/// A port that nobody listens on now.
+pub fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind("0.0.0.0:0")?.local_addr()?.port())
 }
 
 /// The address under which the machines of a cluster reach us.

@@ -211,8 +211,19 @@ impl Stage {
         let events = Events::new(host.clone(), &node);
         let namespaces = HostNamespaces::new();
         let version = Version::v1(35);
-        let host =
-            HostSide { id, version, node, client: host, lanes, own, pods, namespaces, objects, events };
+        let host = HostSide {
+            id,
+            version,
+            node,
+            client: host,
+            lanes,
+            own,
+            pods,
+            namespaces,
+            objects,
+            events,
+            rewrite: None,
+        };
         let member = Clients { pods: member.clone(), watch: member.clone(), streams: member };
         let site = Site::new(host, member, MemberSettings::new(name), target);
         let follow = Follow::with(site.clone(), settings);

@@ -1,3 +1,5 @@
+//! What Clusters and policies are, told to a host that does not know.
+
 use std::time::Duration;
 
 use anyhow::bail;
@@ -14,7 +16,7 @@ use crate::host::answered;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Tells the host what Clusters and policies are, if it does not know. Returns what it told.
-pub(super) async fn ensure(client: &Client) -> anyhow::Result<Vec<String>> {
+pub(crate) async fn ensure(client: &Client) -> anyhow::Result<Vec<String>> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let mut told = vec![];
     for definition in crds::all() {

@@ -1,0 +1,269 @@
+//! What to do about all pods of a workload: which go where, which move, and what to say.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use federlet_provider::capacity::Resources;
+use k8s_openapi::api::core::v1::Taint;
+
+use super::{
+    assign::{Seat, assign},
+    seen::SeenPod,
+    sequence::sequence,
+};
+use crate::{
+    api::{Cluster, ResourceBinding},
+    divide::{Method, Shares, TieBreak, static_weights},
+    estimate,
+    govern::Governed,
+    place::{Member, Peers, PlaceError, Placed, Rejection, Request, place},
+    steer,
+    store::View,
+};
+
+/// What is known.
+pub(super) struct Situation<'a> {
+    pub(super) governed: &'a Governed,
+    pub(super) api_version: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) uid: &'a str,
+    /// All pods of the workload.
+    pub(super) pods: &'a [SeenPod],
+    pub(super) view: &'a View,
+    pub(super) binding: Option<&'a ResourceBinding>,
+    pub(super) peers: &'a Peers,
+    /// The node that stands for several clusters at once, if there is one.
+    pub(super) fleet_node: Option<&'a str>,
+}
+
+/// What to write into one pod. It is the only write of ours in the life of most pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pin {
+    pub(super) pod: usize,
+    pub(super) cluster: String,
+    /// The deletion cost, where it matters.
+    pub(super) cost: Option<i64>,
+}
+
+/// Why pods wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Waiting {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+/// What to do.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Plan {
+    pub(super) pins: Vec<Pin>,
+    /// Another deletion cost for pods that stay.
+    pub(super) costs: Vec<(usize, i64)>,
+    /// Pods in clusters where they must not be.
+    pub(super) misfits: Vec<usize>,
+    /// Pods of which their cluster has too many.
+    pub(super) surplus: Vec<usize>,
+    pub(super) waiting: Option<Waiting>,
+    /// Where they are when all that is done.
+    pub(super) shares: Shares,
+    /// The affinity group that was used.
+    pub(super) affinity: Option<String>,
+}
+
+impl Situation<'_> {
+    /// Decides for the whole workload.
+    pub(super) fn plan(&self) -> Plan {
+        let mut plan = Plan::default();
+        let mut revisions: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (index, pod) in self.pods.iter().enumerate().filter(|(_, pod)| pod.counts() && pod.is_placed()) {
+            revisions.entry(pod.revision()).or_default().push(index);
+        }
+        for members in revisions.values_mut() {
+            members.sort_by_key(|index| {
+                let pod = &self.pods[*index];
+                (pod.ordinal, &pod.created, &pod.name)
+            });
+            self.revision(members, &mut plan);
+        }
+        for (index, pod) in self.pods.iter().enumerate().filter(|(_, pod)| pod.counts()) {
+            let pinned = plan.pins.iter().find(|pin| pin.pod == index).map(|pin| &pin.cluster);
+            if let Some(cluster) = pinned.or(pod.cluster.as_ref().filter(|_| !pod.is_gated())) {
+                *plan.shares.entry(cluster.clone()).or_default() += 1;
+            }
+        }
+        plan
+    }
+
+    fn revision(&self, pods: &[usize], plan: &mut Plan) {
+        let waits = pods.iter().any(|index| !self.pods[*index].bound);
+        if let Some(hold) = &self.governed.hold {
+            if waits {
+                plan.waiting = Some(Waiting { reason: "Held", message: hold.to_string() });
+            }
+            return;
+        }
+        let placed = self.place(pods);
+        match placed {
+            Ok(placed) => {
+                plan.affinity.clone_from(&placed.affinity);
+                self.obey(pods, &placed, plan);
+                self.find_misfits(pods, &placed.rejected, plan);
+            }
+            Err(error) => {
+                if waits {
+                    plan.waiting = Some(Waiting {
+                        reason: error.reason(),
+                        message: explain(&error, &self.governed.claim),
+                    });
+                }
+                if let PlaceError::NoClusterFit { rejected } = &error {
+                    self.find_misfits(pods, rejected, plan);
+                }
+            }
+        }
+    }
+
+    fn place(&self, pods: &[usize]) -> Result<Placed, PlaceError> {
+        let mut previous = Shares::new();
+        // Where other revisions are, this one may be too, whatever taints came since.
+        for pod in self.pods.iter().filter(|pod| pod.counts() && !pod.is_gated()) {
+            previous.extend(pod.cluster.clone().map(|cluster| (cluster, 0)));
+        }
+        for index in pods {
+            let pod = &self.pods[*index];
+            if let Some(count) =
+                pod.cluster.as_ref().filter(|_| !pod.is_gated()).and_then(|c| previous.get_mut(c))
+            {
+                *count += 1;
+            }
+        }
+        let ordinals =
+            pods.iter().filter_map(|index| self.pods[*index].ordinal).max().map_or(0, |last| last + 1);
+        let total = u32::try_from(pods.len()).unwrap_or(u32::MAX).max(ordinals);
+        let replica =
+            pods.iter().map(|index| &self.pods[*index].requests).next().cloned().unwrap_or_default();
+        let clusters: Vec<Cluster> = self.view.clusters.values().map(|cluster| seen(cluster)).collect();
+        let members: Vec<Member<'_>> =
+            clusters.iter().map(|cluster| Member { cluster, free: room(cluster, &replica) }).collect();
+        let status = self.binding.and_then(|binding| binding.status.as_ref());
+        let observed = status.map(|status| status.scheduler_observed_affinity_name.as_str());
+        let request = Request {
+            api_version: self.api_version,
+            kind: self.kind,
+            uid: self.uid,
+            replicas: Some(total),
+            placement: &self.governed.placement,
+            previous: &previous,
+            observed_affinity: observed.filter(|name| !name.is_empty()),
+            leaving: &BTreeSet::new(),
+            peers: self.peers,
+            fresh: false,
+        };
+        place(&request, &members)
+    }
+
+    fn obey(&self, pods: &[usize], placed: &Placed, plan: &mut Plan) {
+        let method = Method::of(&self.governed.placement);
+        if method == Method::Duplicated && placed.shares.len() > 1 {
+            return self.duplicate(pods, placed, plan);
+        }
+        let clusters: Vec<&Cluster> =
+            placed.shares.keys().filter_map(|name| self.view.clusters.get(name)).map(|c| &**c).collect();
+        let scheduling = self.governed.placement.replica_scheduling.as_ref();
+        let rules = scheduling.and_then(|scheduling| scheduling.weight_preference.as_ref());
+        let weights = static_weights(rules.map_or(&[], |rules| &rules.static_weight_list), &clusters);
+        let weights: Vec<(&str, u64)> = placed.shares.keys().map(String::as_str).zip(weights).collect();
+        let order = sequence(method, &placed.shares, &weights, TieBreak::by_uid(self.uid));
+        let seats: Vec<Seat> = pods
+            .iter()
+            .map(|index| {
+                let pod = &self.pods[*index];
+                let cluster = pod.cluster.clone().filter(|_| !pod.is_gated());
+                Seat { cluster, position: pod.position(), ordinal: pod.ordinal }
+            })
+            .collect();
+        let assignment = assign(&order, &seats);
+        let heeds = |index: usize| self.pods[pods[index]].heeds_cost();
+        plan.pins.extend(assignment.pins.into_iter().map(|(index, cluster, position)| Pin {
+            pod: pods[index],
+            cluster,
+            cost: heeds(index).then_some(-i64::from(position)),
+        }));
+        // With one cluster there is no order to keep: nothing is written for it alone.
+        let ordered = placed.shares.len() > 1;
+        let costs = assignment.renumber.into_iter().filter(|(index, _)| ordered && heeds(*index));
+        plan.costs.extend(costs.map(|(index, position)| (pods[index], -i64::from(position))));
+        // What was measured stays where it is; what somebody fixed is kept exact.
+        if method == Method::StaticWeights {
+            plan.surplus.extend(assignment.surplus.into_iter().map(|index| pods[index]));
+        }
+    }
+
+    fn duplicate(&self, pods: &[usize], placed: &Placed, plan: &mut Plan) {
+        let gated = pods.iter().copied().filter(|index| self.pods[*index].is_gated());
+        if let Some(node) = self.fleet_node {
+            plan.pins.extend(gated.map(|pod| Pin { pod, cluster: node.to_owned(), cost: None }));
+        } else if gated.count() > 0 {
+            let names: Vec<&str> = placed.shares.keys().map(String::as_str).collect();
+            let message = format!(
+                "policy {} wants a copy in each of {}: that needs the fleet node, which is not there",
+                self.governed.claim.policy,
+                names.join(", ")
+            );
+            plan.waiting = Some(Waiting { reason: "NoFleetNode", message });
+        }
+    }
+
+    /// Pods in clusters that the policy does not want, or that are no clusters any more.
+    fn find_misfits(&self, pods: &[usize], rejected: &BTreeMap<String, Rejection>, plan: &mut Plan) {
+        for index in pods {
+            let pod = &self.pods[*index];
+            let Some(cluster) = pod.cluster.as_ref().filter(|_| !pod.is_gated()) else { continue };
+            // Whoever came instead would be sent there as well.
+            if steer::only_cluster(&self.governed.placement) == Some(cluster) {
+                continue;
+            }
+            let gone = !self.view.clusters.contains_key(cluster) && self.fleet_node != Some(cluster.as_str());
+            let unwanted = matches!(
+                rejected.get(cluster),
+                Some(Rejection::Affinity(_) | Rejection::Deleting | Rejection::Leaving)
+            );
+            if gone || unwanted {
+                plan.surplus.retain(|surplus| surplus != index);
+                plan.misfits.push(*index);
+            }
+        }
+    }
+}
+
+/// An annotation that is not a number says nothing.
+fn room(cluster: &Cluster, replica: &Resources) -> u32 {
+    let stated = estimate::stated(cluster).ok().flatten();
+    stated.unwrap_or_else(|| estimate::room(cluster, replica))
+}
+
+/// A cluster that is not ready takes nothing new.
+fn seen(cluster: &Cluster) -> Cluster {
+    let mut cluster = cluster.clone();
+    let conditions = cluster.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    if !ready {
+        cluster.spec.taints.push(Taint {
+            key: "cluster.karmada.io/not-ready".into(),
+            effect: "NoSchedule".into(),
+            ..Taint::default()
+        });
+    }
+    cluster
+}
+
+fn explain(error: &PlaceError, claim: &crate::claim::Claim) -> String {
+    let mut text = format!("policy {}: {error}", claim.policy);
+    if let PlaceError::NoClusterFit { rejected } = error {
+        for (name, why) in rejected {
+            text += &format!("; {name}: {why}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! A pod that a policy steers, as far as placing it needs.
+
+use federlet_provider::capacity::{Resources, requests};
+use serde_json::Value;
+
+use crate::{
+    owners::Owner,
+    stamp::{DELETION_COST, GATE, NODE_LABEL, Workload},
+};
+
+/// What is known of a pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct SeenPod {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+    /// Resource versions of one kind can be compared.
+    pub(super) version: u64,
+    pub(super) workload: Workload,
+    pub(super) owner: Option<Owner>,
+    /// Where our gate is in the list, while it is there.
+    pub(super) gate: Option<usize>,
+    pub(super) has_node_selector: bool,
+    pub(super) has_annotations: bool,
+    /// The cluster that it is pinned to or runs in.
+    pub(super) cluster: Option<String>,
+    /// Whether the host's scheduler has bound it.
+    pub(super) bound: bool,
+    /// What its deletion cost says.
+    pub(super) cost: Option<i64>,
+    pub(super) over: bool,
+    pub(super) deleting: bool,
+    pub(super) ready: bool,
+    pub(super) ordinal: Option<u32>,
+    pub(super) created: String,
+    pub(super) requests: Resources,
+}
+
+/// Pods that are divided together: those of one workload.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Group {
+    pub(super) namespace: String,
+    pub(super) uid: String,
+}
+
+impl SeenPod {
+    /// Reads a pod; none if nobody marked it.
+    pub(super) fn read(pod: &Value) -> Option<Self> {
+        let workload = Workload::of(pod)?;
+        let text = |path: &str| pod.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let owner = Owner::of(pod);
+        let name = text("/metadata/name");
+        let gates = pod.pointer("/spec/schedulingGates").and_then(Value::as_array);
+        let selector = pod.pointer("/spec/nodeSelector");
+        let node = || Some(text("/spec/nodeName")).filter(|node| !node.is_empty());
+        let pinned = selector.and_then(|all| all.get(NODE_LABEL)?.as_str()).map(str::to_owned);
+        let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
+        let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+        let stateful = owner.as_ref().is_some_and(|owner| owner.kind == "StatefulSet");
+        let annotations = pod.pointer("/metadata/annotations").filter(|all| all.is_object());
+        Some(Self {
+            uid: text("/metadata/uid"),
+            version: text("/metadata/resourceVersion").parse().unwrap_or(0),
+            gate: gates.and_then(|gates| gates.iter().position(|gate| gate["name"] == GATE)),
+            has_node_selector: selector.is_some_and(Value::is_object),
+            has_annotations: annotations.is_some(),
+            bound: node().is_some(),
+            cluster: node().or(pinned).or_else(|| only(pod)),
+            cost: annotations.and_then(|all| all.get(DELETION_COST)?.as_str()?.parse().ok()),
+            over: matches!(text("/status/phase").as_str(), "Succeeded" | "Failed"),
+            deleting: pod.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()),
+            ready: conditions.is_some_and(|all| all.iter().any(is_ready)),
+            ordinal: if stateful {
+                name.rsplit_once('-').and_then(|(_, number)| number.parse().ok())
+            } else {
+                None
+            },
+            created: text("/metadata/creationTimestamp"),
+            requests: requests(pod),
+            namespace: text("/metadata/namespace"),
+            name,
+            workload,
+            owner,
+        })
+    }
+
+    /// With whom it is divided.
+    pub(super) fn group(&self) -> Group {
+        let uid = if self.workload.uid.is_empty() { &self.uid } else { &self.workload.uid };
+        Group { namespace: self.namespace.clone(), uid: uid.clone() }
+    }
+
+    /// Each revision is divided on its own: it has an owner of its own.
+    pub(super) fn revision(&self) -> &str {
+        self.owner.as_ref().map_or("", |owner| &owner.uid)
+    }
+
+    /// Whether it takes part.
+    pub(super) fn counts(&self) -> bool {
+        !self.over && !self.deleting
+    }
+
+    /// Whether it is for us to say where it goes. A daemon set makes each of its pods for one node.
+    pub(super) fn is_placed(&self) -> bool {
+        let daemon = self.owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet");
+        !daemon && (self.is_gated() || self.cluster.is_some())
+    }
+
+    pub(super) fn is_gated(&self) -> bool {
+        self.gate.is_some()
+    }
+
+    /// Its position. The cost that a person wrote is none.
+    pub(super) fn position(&self) -> Option<u32> {
+        self.cost.filter(|cost| *cost < 0).and_then(|cost| u32::try_from(-cost).ok())
+    }
+
+    /// Whether whoever made it takes away the one with the least cost first, and we may say which that is.
+    pub(super) fn heeds_cost(&self) -> bool {
+        self.owner.as_ref().is_some_and(|owner| owner.kind == "ReplicaSet")
+            && self.cost.is_none_or(|cost| cost < 0)
+    }
+
+    /// Whether it comes back when it is taken away, and nobody counts it as a failure.
+    pub(super) fn comes_back(&self) -> bool {
+        self.owner.as_ref().is_some_and(|owner| !matches!(owner.kind.as_str(), "Job" | "DaemonSet"))
+    }
+}
+
+/// The one node that its affinity names.
+fn only(pod: &Value) -> Option<String> {
+    let terms = pod.pointer(
+        "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms",
+    )?;
+    let expression = terms.get(0)?.get("matchExpressions")?.get(0)?;
+    let values = expression.get("values")?.as_array()?;
+    let named = expression.get("key")?.as_str()? == NODE_LABEL && values.len() == 1;
+    values.first()?.as_str().filter(|_| named).map(str::to_owned)
+}

@@ -1,0 +1,67 @@
+//! The marks by which a pod that a policy steers is known, from admission to its end.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::claim::PolicyKey;
+
+/// The scheduling gate of a pod that waits to be told its cluster.
+pub const GATE: &str = "federlet.io/placement";
+
+/// As a label: the UID of the workload, or [`ITSELF`]. As an annotation: which workload that is, a [`Workload`] in JSON.
+pub const WORKLOAD: &str = federlet_provider::marks::WORKLOAD;
+
+/// The label of a pod that nobody made but a person: it is its own workload, and has no UID yet when it is admitted.
+pub const ITSELF: &str = "itself";
+
+/// Annotation: the policy that steered the pod, as `namespace/name` or `name`.
+pub const POLICY: &str = federlet_provider::marks::POLICY;
+
+/// Label of a namespace in which no pod is created without asking us.
+pub const COVERED: (&str, &str) = ("federlet.io/policies", "cover");
+
+/// By this label of a node a pod is pinned to a cluster.
+pub const NODE_LABEL: &str = "kubernetes.io/hostname";
+
+/// Which of its siblings a ReplicaSet takes away first: the one that says the least.
+pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// The object that a policy selected, and that a pod came from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Workload {
+    /// API version.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+    /// UID; empty for a pod that is its own workload.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+}
+
+impl Workload {
+    /// Reads it from a pod; none if no policy steers the pod.
+    #[must_use]
+    pub fn of(pod: &Value) -> Option<Self> {
+        let text = pod.pointer("/metadata/annotations")?.get(WORKLOAD)?.as_str()?;
+        serde_json::from_str(text).ok()
+    }
+
+    /// The value of the label.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        if self.uid.is_empty() { ITSELF } else { &self.uid }
+    }
+}
+
+/// Reads which policy steered a pod.
+#[must_use]
+pub fn policy_of(pod: &Value) -> Option<PolicyKey> {
+    let text = pod.pointer("/metadata/annotations")?.get(POLICY)?.as_str()?;
+    Some(match text.split_once('/') {
+        Some((namespace, name)) => PolicyKey { namespace: Some(namespace.into()), name: name.into() },
+        None => PolicyKey { namespace: None, name: text.into() },
+    })
+}

@@ -1,0 +1,16 @@
+//! Karmada's policies on a real host: which pods go where, and what happens when anything changes.
+
+#[path = "policy/changes.rs"]
+mod changes;
+#[path = "policy/division.rs"]
+mod division;
+#[path = "policy/faults.rs"]
+mod faults;
+#[path = "policy/kinds.rs"]
+mod kinds;
+#[path = "policy/overriding.rs"]
+mod overriding;
+#[path = "policy/refusals.rs"]
+mod refusals;
+#[path = "policy/scene.rs"]
+mod scene;

@@ -1,0 +1,72 @@
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use federlet_e2e::SOON;
+use federlet_sandbox::eventually;
+use serde_json::json;
+
+use crate::scene::{Scene, alone, deployment, one_to_two, policy};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_in_the_middle_it_goes_on_where_it_was() -> Result<()> {
+    alone("killed", async |stage| {
+        // While the policy is suspended, pods wait at the gate.
+        let mut held = policy("web", "Deployment", "web", &one_to_two());
+        held["spec"]["suspension"] = json!({"dispatching": true});
+        stage.obey(&held).await?;
+        stage.create(&deployment("web", 9)).await?;
+        eventually("all pods wait", SOON, async || {
+            let gates = stage
+                .host
+                .run("get pods -l app=web -o jsonpath={.items[*].spec.schedulingGates[*].name}")
+                .await?;
+            ensure!(gates.split_whitespace().count() == 9, "{gates}");
+            Ok(())
+        })
+        .await?;
+        let pod = stage.host.run("get pods -l app=web -o jsonpath={.items[0].metadata.name}").await?;
+        let told = stage.told(&pod, "Held").await?;
+        ensure!(told.contains("suspends dispatching"), "{told}");
+        stage.obey(&policy("web", "Deployment", "web", &one_to_two())).await?;
+        // Some are placed, some are not.
+        for _ in 0..3 {
+            stage.fleet.serve.kill().await?;
+            stage.fleet.serve.restart().await?;
+            tokio::time::sleep(Duration::from_millis(400)).await;
+        }
+        stage.has("app=web", 3, 6).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_workloads_scaled_at_random_while_it_is_killed_end_exact() -> Result<()> {
+    alone("crowd", async |stage| {
+        let names: Vec<String> = (0..5).map(|number| format!("w{number}")).collect();
+        for name in &names {
+            stage.obey(&policy(name, "Deployment", name, &one_to_two())).await?;
+            stage.create(&deployment(name, 3)).await?;
+        }
+        let mut seed = 7_u32;
+        for round in 0..8 {
+            for name in &names {
+                seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                stage.host.run(&format!("scale deployment/{name} --replicas={}", seed >> 29)).await?;
+            }
+            if round % 3 == 1 {
+                stage.fleet.serve.kill().await?;
+                stage.fleet.serve.restart().await?;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        for (number, name) in names.iter().enumerate() {
+            stage.host.run(&format!("scale deployment/{name} --replicas={}", 3 * (1 + number % 3))).await?;
+        }
+        for (number, name) in names.iter().enumerate() {
+            let third = 1 + number % 3;
+            stage.has(&format!("app={name}"), third, 2 * third).await?;
+        }
+        Ok(())
+    })
+    .await
+}
