@@ -196,7 +196,7 @@ async fn compare_everything(
                 let pause = Backoff::spread(Backoff::default().pause(failures, None));
                 match failures {
                     1 => {
-                        tracing::warn!(node = %sync.node, %error, "cannot list the provider's pods, trying again")
+                        tracing::warn!(node = %sync.node, %error, "cannot list the provider's pods, trying again");
                     }
                     _ => tracing::debug!(node = %sync.node, %error, "cannot list the provider's pods"),
                 }
