@@ -105,7 +105,7 @@ enum Command {
         /// Its name
         #[arg(long, default_value = concat!("ghcr.io/federlet/federlet:", env!("CARGO_PKG_VERSION")), value_name = "NAME")]
         tag: String,
-        /// Without optimisation: built in no time, several times as large
+        /// Without optimisation: sooner built, for trying something
         #[arg(long)]
         debug: bool,
     },
