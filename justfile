@@ -15,6 +15,10 @@ down:
 test *args:
     cargo sandbox test {{args}}
 
+# Federlet as an image, without Docker: an OCI archive in federlet.oci.tar.
+image *args:
+    cargo sandbox image {{args}}
+
 # Tests that need no cluster: seconds.
 unit:
     cargo test --workspace --lib --bins

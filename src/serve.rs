@@ -17,10 +17,11 @@ use federlet_provider::{
     clusters::{Certificates, Clusters, HostContext, Ports, Replicas, Serving, Vouched},
     follow::HostObjects,
     join::SYSTEM_NAMESPACE,
+    names::MemberName,
     site::{HostNamespaces, Rewrite, find_host_api, host_api},
     target::ApiAccess,
 };
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{
     Api, Client,
     api::{ListParams, ObjectMeta, PostParams},
@@ -48,6 +49,15 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "FEDERLET_HOST_API", value_name = "ADDRESS:PORT", help_heading = "Host")]
     host_api: Option<std::net::SocketAddr>,
 
+    /// Serve only this Cluster, in a process of its own. Others leave it alone if its annotation
+    /// `federlet.io/served-by` has its name.
+    #[arg(long, env = "FEDERLET_ONLY", value_name = "CLUSTER", help_heading = "Host")]
+    only: Option<MemberName>,
+
+    /// The pod that this process is, in namespace `federlet-system`. What it keeps there of itself goes with it.
+    #[arg(long, env = "FEDERLET_POD", value_name = "NAME/UID", value_parser = parse_pod, help_heading = "Host")]
+    pod: Option<OwnerReference>,
+
     #[command(flatten)]
     register: RegisterArgs,
 
@@ -67,7 +77,7 @@ pub(crate) struct ServeArgs {
 impl ServeArgs {
     /// Serves until SIGTERM or SIGINT.
     pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let Self { host, host_api, register, work, kubelet, policies, telemetry } = self;
+        let Self { host, host_api, only, pod, register, work, kubelet, policies, telemetry } = self;
         let told = telemetry.init()?;
         let stop = stop_on_signals()?;
         let metrics = Arc::new(Metrics::default());
@@ -87,7 +97,9 @@ impl ServeArgs {
             heartbeat_client(config.clone(), metrics.clone())?,
             watch.clone(),
             identity.clone(),
-        );
+            only.as_ref().map(MemberName::as_str),
+        )
+        .owned_by(pod);
         let live = replicas.live();
         tasks.spawn(replicas.run(stop.clone()));
         // Whoever installs may, and a service account need not be allowed to: then the chart or a join does it.
@@ -103,7 +115,11 @@ impl ServeArgs {
         }
         let pod_api = pod_api(&own, host_api).await;
 
-        let pods = HostPods::new(Scope::Shared, None, metrics.clone());
+        let scope = match &only {
+            Some(only) => Scope::Node(NodeName::new(only.as_str())?),
+            None => Scope::Shared,
+        };
+        let pods = HostPods::new(scope, None, metrics.clone());
         let (watching, watch_client, watch_stop) = (pods.clone(), watch.clone(), stop.clone());
         tasks.spawn(async move { watching.run(watch_client, watch_stop).await });
         let namespaces = HostNamespaces::new();
@@ -147,6 +163,7 @@ impl ServeArgs {
             metrics: metrics.clone(),
             serving: Serving {
                 identity,
+                only: only.map(|only| only.to_string()),
                 kubelets,
                 listen: kubelet.address,
                 ports: Ports::from(kubelet.port),
@@ -160,6 +177,7 @@ impl ServeArgs {
             },
             config,
         };
+        metrics.begun();
         Clusters::new(context).run(live, stop).await;
         tasks.close();
         tasks.wait().await;
@@ -167,6 +185,20 @@ impl ServeArgs {
         told.finish().await;
         Ok(())
     }
+}
+
+fn parse_pod(text: &str) -> anyhow::Result<OwnerReference> {
+    let (name, uid) = text.split_once('/').context("a pod is NAME/UID")?;
+    if name.is_empty() || uid.is_empty() {
+        bail!("a pod is NAME/UID");
+    }
+    Ok(OwnerReference {
+        api_version: "v1".into(),
+        kind: "Pod".into(),
+        name: name.into(),
+        uid: uid.into(),
+        ..OwnerReference::default()
+    })
 }
 
 async fn certificates(
@@ -239,5 +271,17 @@ async fn until_clusters_exist(client: &Client, stop: &CancellationToken) -> anyh
             () = stop.cancelled() => return Ok(false),
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_a_name_and_a_uid() {
+        let pod = parse_pod("federlet-1/4c2a").unwrap();
+        assert_eq!((&*pod.kind, &*pod.name, &*pod.uid), ("Pod", "federlet-1", "4c2a"));
+        assert!(["", "a", "a/", "/b"].iter().all(|text| parse_pod(text).is_err()));
     }
 }

@@ -43,6 +43,14 @@ pub(crate) struct UnjoinArgs {
     #[arg(long)]
     force: bool,
 
+    /// Wait for the member, and if it is not done by then, finish without it.
+    #[arg(long, conflicts_with = "force")]
+    or_force: bool,
+
+    /// That there is no such Cluster is no error.
+    #[arg(long)]
+    ignore_not_found: bool,
+
     /// How long to wait until everything is gone.
     #[arg(long, default_value = "5m", value_parser = parse_duration, value_name = "DURATION")]
     wait: Duration,
@@ -59,6 +67,10 @@ impl UnjoinArgs {
         let clusters: Api<Cluster> = Api::all(host.clone());
         let says = |error: kube::Error| answered("the host", &error);
         let Some(cluster) = clusters.get_opt(name).await.map_err(says)? else {
+            if self.ignore_not_found {
+                println!("there is no Cluster {name}");
+                return Ok(());
+            }
             bail!("there is no Cluster {name}: see `federlet get clusters`");
         };
         let nodes: Api<Node> = Api::all(host.clone());
@@ -72,18 +84,31 @@ impl UnjoinArgs {
             return self.force(&host).await;
         }
         let mut spinner = Spinner::start(format!("removing what was made in {name}"));
-        let served = any_live(&host).await.map_err(says)?;
+        let served = any_live(&host, &cluster).await.map_err(says)?;
         if !served {
             spinner.say(format!("no `federlet serve` runs: removing what was made in {name} from here"));
         }
         let begun = tokio::time::Instant::now();
         while let Some(cluster) = clusters.get_opt(name).await.map_err(says)? {
-            let why = if served { said(&cluster) } else { self.leave_from_here(&host, &cluster).await? };
+            let why = if served {
+                said(&cluster)
+            } else {
+                match self.leave_from_here(&host, &cluster).await {
+                    // It may answer the next time.
+                    Err(why) if self.or_force => Some(format!("{why:#}")),
+                    answer => answer?,
+                }
+            };
             if let Some(why) = &why {
                 spinner.say(format!("removing what was made in {name}: {why}"));
             }
             if begun.elapsed() >= self.wait {
                 let why = why.unwrap_or_else(|| "nobody says why".into());
+                if self.or_force {
+                    drop(spinner);
+                    eprintln!("{name} is not gone after {}s: {why}", self.wait.as_secs());
+                    return self.force(&host).await;
+                }
                 bail!(
                     "{name} is not gone after {}s: {why}; `federlet unjoin {name} --force` finishes on the host alone",
                     self.wait.as_secs()

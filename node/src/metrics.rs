@@ -7,6 +7,7 @@ pub use serve::serve;
 use std::{
     collections::{HashMap, HashSet},
     fmt,
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -42,6 +43,7 @@ pub struct Metrics {
     ready: Family<OfNode, Gauge>,
     ping_age: Family<OfNode, Gauge<f64, std::sync::atomic::AtomicU64>>,
     pings: Mutex<HashMap<NodeName, Instant>>,
+    has_begun: AtomicBool,
     operations_of: Mutex<HashMap<NodeName, HashSet<OfOperation>>>,
     admissions: Seconds<OfAdmission>,
 }
@@ -101,6 +103,7 @@ impl Default for Metrics {
             ready: Family::default(),
             ping_age: Family::default(),
             pings: Mutex::default(),
+            has_begun: AtomicBool::default(),
             operations_of: Mutex::default(),
             admissions: Family::new_with_constructor(seconds),
         };
@@ -213,6 +216,11 @@ impl Metrics {
         for operation in self.operations_of.lock().remove(node).unwrap_or_default() {
             self.operations.remove(&operation);
         }
+    }
+
+    /// From now on the process does its work: `/readyz` says so.
+    pub fn begun(&self) {
+        self.has_begun.store(true, Ordering::Relaxed);
     }
 
     /// All of it in the text format that Prometheus reads.

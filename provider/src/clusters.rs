@@ -26,4 +26,5 @@ pub use conditions::{REACHABLE, READY};
 pub use context::{Certificates, HostContext, Ports, Serving};
 pub use controller::Clusters;
 pub use keeper::UNREACHABLE_TAINT;
+pub use plan::SERVED_BY;
 pub use replicas::{Live, Replicas, any_live, live_replicas};

@@ -6,7 +6,7 @@ mod member;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
 pub use host::{HOST_RIGHTS, NODE_ROLE_LABEL, host_manifests, node_role, node_role_name};
-pub use member::MEMBER_RIGHTS;
+pub use member::{MEMBER_RIGHTS, member_manifests};
 
 /// Something that we may do, and what for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,14 +18,15 @@ const LOOK: Duration = Duration::from_millis(300);
 
 /// Waits until the node is Ready and says what to do next.
 pub(super) async fn until_ready(host: &Client, name: &str, patience: Duration) -> anyhow::Result<()> {
-    if !any_live(host).await.map_err(|error| answered("the host", &error))? {
+    let clusters: Api<Cluster> = Api::all(host.clone());
+    let cluster = clusters.get(name).await.map_err(|error| answered("the host", &error))?;
+    if !any_live(host, &cluster).await.map_err(|error| answered("the host", &error))? {
         say!("no `federlet serve` runs for this host yet: start one, and node {name} appears");
         return Ok(());
     }
     if patience.is_zero() {
         return Ok(());
     }
-    let clusters: Api<Cluster> = Api::all(host.clone());
     let nodes: Api<Node> = Api::all(host.clone());
     let mut spinner = Spinner::start(format!("waiting for node {name}"));
     let begun = tokio::time::Instant::now();

@@ -109,6 +109,7 @@ impl NodeArgs {
         };
         let listen = SocketAddr::new(kubelet.address, kubelet.port);
         kubelets.add(nodename, provider.clone(), listen, serving).await?;
+        metrics.begun();
 
         let heartbeat = Heartbeat::start()?;
         let facts = NodeFacts::default();

@@ -1,4 +1,8 @@
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use http::{Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body_util::Full;
@@ -12,7 +16,7 @@ use super::Metrics;
 /// Connections at a time. Prometheus needs one.
 const CONNECTIONS: usize = 32;
 
-/// Answers `/metrics` and `/healthz` over plain HTTP until told to stop.
+/// Answers `/metrics`, `/healthz` and `/readyz` over plain HTTP until told to stop.
 pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>, stop: CancellationToken) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
@@ -53,10 +57,31 @@ fn answer<B>(request: &Request<B>, metrics: &Metrics) -> Result<Response<Full<By
             (StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", metrics.encode())
         }
         "/healthz" => (StatusCode::OK, "text/plain; charset=utf-8", "ok".to_owned()),
+        "/readyz" if metrics.has_begun.load(Ordering::Relaxed) => {
+            (StatusCode::OK, "text/plain; charset=utf-8", "ok".to_owned())
+        }
+        "/readyz" => (StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", "starting\n".to_owned()),
         _ => (StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "try /metrics\n".to_owned()),
     };
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static(kind));
     Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_ready_when_it_has_begun() {
+        let metrics = Metrics::default();
+        let asked = |path: &str| {
+            let request = Request::builder().uri(path).body(()).unwrap();
+            answer(&request, &metrics).unwrap().status().as_u16()
+        };
+        assert_eq!((asked("/healthz"), asked("/readyz"), asked("/")), (200, 503, 404));
+        metrics.begun();
+        assert_eq!(asked("/readyz"), 200);
+    }
 }

@@ -60,6 +60,8 @@ pub struct HostContext {
 pub struct Serving {
     /// As whom their leases are held: the name of this replica.
     pub identity: String,
+    /// The one Cluster that this process serves; all that have no process of their own if unset.
+    pub only: Option<String>,
     /// Their kubelet APIs.
     pub kubelets: Arc<Kubelets>,
     /// The address these listen on.

@@ -18,7 +18,7 @@ use super::{
     context::{Certificates, HostContext},
     identity,
     member::Member,
-    plan::{Input, is_served, rivals, share_key},
+    plan::{Input, is_for, is_pushed, rivals, share_key},
     replicas::{Live, owner},
 };
 use crate::{api::Cluster, join::SYSTEM_NAMESPACE};
@@ -94,14 +94,18 @@ impl Clusters {
 
     /// Tells each task what there is to know, begins those that are new and ends those whose Cluster is gone.
     async fn distribute(&mut self, live: &Live) {
-        let served: BTreeMap<String, Arc<Cluster>> = self
+        let only = self.host.serving.only.as_deref();
+        let all: BTreeMap<String, Arc<Cluster>> = self
             .clusters
             .objects
             .iter()
-            .filter(|(_, cluster)| is_served(cluster))
+            .filter(|(_, cluster)| is_pushed(cluster))
             .map(|(name, cluster)| (name.clone(), cluster.clone()))
             .collect();
-        let rivals = rivals(&served);
+        // Who serves a Cluster does not matter for whether it meets another.
+        let rivals = rivals(&all);
+        let served: BTreeMap<&String, &Arc<Cluster>> =
+            all.iter().filter(|(_, cluster)| is_for(cluster, only)).collect();
         let over: Vec<String> =
             self.tasks.keys().filter(|name| !served.contains_key(*name)).cloned().collect();
         for name in over {
@@ -110,8 +114,8 @@ impl Clusters {
                 let _ = task.done.await;
             }
         }
-        for (name, cluster) in &served {
-            let input = self.input(name, cluster, &served, &rivals, live);
+        for (name, cluster) in served {
+            let input = self.input(name, cluster, &all, &rivals, live);
             match self.tasks.get(name) {
                 Some(task) => {
                     task.input.send_if_modified(|before| {
@@ -135,13 +139,13 @@ impl Clusters {
         &self,
         name: &str,
         cluster: &Arc<Cluster>,
-        served: &BTreeMap<String, Arc<Cluster>>,
+        all: &BTreeMap<String, Arc<Cluster>>,
         rivals: &BTreeMap<String, String>,
         live: &Live,
     ) -> Input {
         let reference = cluster.spec.secret_ref.as_ref();
         let secret = reference.filter(|secret| secret.namespace == SYSTEM_NAMESPACE);
-        let others = || served.iter().filter(|(other, _)| *other != name).map(|(_, cluster)| cluster);
+        let others = || all.iter().filter(|(other, _)| *other != name).map(|(_, cluster)| cluster);
         Input {
             cluster: cluster.clone(),
             secret: secret.and_then(|secret| self.secrets.objects.get(&secret.name)).cloned(),

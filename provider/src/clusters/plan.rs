@@ -123,9 +123,22 @@ pub(super) fn way(input: &Input) -> Result<Way, Say> {
     Way::read(spec, &keys).map_err(|error| Say::no("InvalidCredentials", error.to_string()))
 }
 
-/// Whether a Cluster is served by whoever serves this host. In pull mode an agent in the member does it.
-pub(super) fn is_served(cluster: &Cluster) -> bool {
+/// Annotation of a Cluster that has processes of its own: the name that they were told to serve only, which is its own.
+pub const SERVED_BY: &str = "federlet.io/served-by";
+
+/// Who serves a Cluster: its own processes, or, if it has none, those of all others.
+pub(super) fn served_by(cluster: &Cluster) -> Option<&str> {
+    cluster.annotations().get(SERVED_BY).map(String::as_str).filter(|name| !name.is_empty())
+}
+
+/// Whether a host calls the member. In pull mode an agent in the member calls the host.
+pub(super) fn is_pushed(cluster: &Cluster) -> bool {
     cluster.spec.sync_mode == SyncMode::Push
+}
+
+/// Whether a Cluster is for processes that serve `only` this one, or, without it, all that have none of their own.
+pub(super) fn is_for(cluster: &Cluster, only: Option<&str>) -> bool {
+    served_by(cluster) == only && only.is_none_or(|only| cluster.name_any() == only)
 }
 
 /// By what replicas share members: regions of one cluster stay together, so that they share a connection.
@@ -240,6 +253,26 @@ mod tests {
         ] {
             let said = said(&input);
             assert!(said.starts_with(expected), "{expected} is not the start of: {said}");
+        }
+    }
+
+    #[test]
+    fn a_cluster_has_one_who_serves_it() {
+        let with = |name: &str, by: Option<&str>| {
+            let mut cluster = (*cluster(name, &json!({}))).clone();
+            cluster.metadata.annotations = by.map(|by| [(SERVED_BY.to_owned(), by.to_owned())].into());
+            cluster
+        };
+        for (cluster, by_all, by_its_own) in [
+            (with("m", None), true, false),
+            (with("m", Some("")), true, false),
+            (with("m", Some("m")), false, true),
+            // Nobody would be told to serve it; that is better than two who do.
+            (with("m", Some("other")), false, false),
+            (with("other", Some("m")), false, false),
+        ] {
+            let found = (is_for(&cluster, None), is_for(&cluster, Some("m")));
+            assert_eq!(found, (by_all, by_its_own), "{:?}", cluster.metadata);
         }
     }
 

@@ -14,7 +14,7 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
-    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference},
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -28,7 +28,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{errors::brief, join::SYSTEM_NAMESPACE, names::shortened};
+use super::plan::served_by;
+use crate::{api::Cluster, errors::brief, join::SYSTEM_NAMESPACE, names::shortened};
 
 /// How often a replica says that it is there, and for how long that is believed.
 const RENEW_EVERY: Duration = Duration::from_secs(5);
@@ -37,7 +38,12 @@ const LASTS: Duration = Duration::from_secs(15);
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
 /// The Leases of replicas have this label.
-pub(super) const REPLICA_LABEL: (&str, &str) = ("federlet.io/component", "serve");
+const REPLICA_LABEL: &str = "federlet.io/component";
+
+/// What it says: those that serve one Cluster of their own are no replicas of those that serve all others.
+fn component(only: Option<&str>) -> String {
+    only.map_or_else(|| "serve".to_owned(), |cluster| format!("serve-{cluster}"))
+}
 
 /// The replicas that are there, as each sees it.
 pub type Live = BTreeSet<String>;
@@ -60,6 +66,8 @@ pub struct Replicas {
     api: Api<Lease>,
     watch: Api<Lease>,
     identity: String,
+    component: String,
+    pod: Option<OwnerReference>,
     live: watch::Sender<Live>,
     seen: BTreeMap<String, Seen>,
 }
@@ -73,11 +81,28 @@ struct Seen {
 }
 
 impl Replicas {
-    /// A replica of this name. `heartbeat` is impatient, `client` is not.
-    pub fn new(heartbeat: Client, client: Client, identity: String) -> Self {
+    /// A replica of this name, of those that serve all Clusters or `only` this one. `heartbeat` is impatient, `client`
+    /// is not.
+    pub fn new(heartbeat: Client, client: Client, identity: String, only: Option<&str>) -> Self {
+        let component = component(only);
         let api = Api::namespaced(heartbeat, SYSTEM_NAMESPACE);
         let watch = Api::namespaced(client, SYSTEM_NAMESPACE);
-        Self { api, watch, identity, live: watch::Sender::default(), seen: BTreeMap::new() }
+        Self {
+            api,
+            watch,
+            identity,
+            component,
+            pod: None,
+            live: watch::Sender::default(),
+            seen: BTreeMap::new(),
+        }
+    }
+
+    /// The Lease goes with this pod, also where nobody is left who may delete it.
+    #[must_use]
+    pub fn owned_by(mut self, pod: Option<OwnerReference>) -> Self {
+        self.pod = pod;
+        self
     }
 
     /// The replicas that are there, as they come and go. Empty until all are known, and while the host cannot be heard.
@@ -87,7 +112,7 @@ impl Replicas {
 
     /// Says that we are there until told to stop, then that we are not, so that the others need not wait.
     pub async fn run(mut self, stop: CancellationToken) {
-        let only_ours = format!("{}={}", REPLICA_LABEL.0, REPLICA_LABEL.1);
+        let only_ours = format!("{REPLICA_LABEL}={}", self.component);
         let config = watcher::Config::default().labels(&only_ours).timeout(45);
         let mut events = watcher(self.watch.clone(), config).default_backoff().boxed();
         let mut timer = tokio::time::interval(RENEW_EVERY);
@@ -162,16 +187,18 @@ impl Replicas {
             renew_time: Some(MicroTime(Timestamp::now())),
             ..LeaseSpec::default()
         });
-        let (label, value) = REPLICA_LABEL;
-        let labels = Some([(label.to_owned(), value.to_owned())].into());
+        let labels = Some([(REPLICA_LABEL.to_owned(), self.component.clone())].into());
+        let owner_references = self.pod.clone().map(|pod| vec![pod]);
         match self.api.get_opt(&name).await? {
             Some(mut lease) => {
                 lease.spec = spec;
                 lease.metadata.labels = labels;
+                lease.metadata.owner_references = owner_references;
                 self.api.replace(&name, &PostParams::default(), &lease).await?;
             }
             None => {
-                let metadata = ObjectMeta { name: Some(name), labels, ..ObjectMeta::default() };
+                let metadata =
+                    ObjectMeta { name: Some(name), labels, owner_references, ..ObjectMeta::default() };
                 self.api.create(&PostParams::default(), &Lease { metadata, spec }).await?;
             }
         }
@@ -188,16 +215,20 @@ impl Replicas {
     }
 }
 
-/// Whether any replica serves this host, as far as their Leases say, by this machine's clock.
-pub async fn any_live(client: &Client) -> Result<bool, kube::Error> {
-    Ok(!live_replicas(client).await?.is_empty())
+/// Whether any replica serves this Cluster, as far as their Leases say, by this machine's clock.
+pub async fn any_live(client: &Client, cluster: &Cluster) -> Result<bool, kube::Error> {
+    Ok(!live_of(client, served_by(cluster)).await?.is_empty())
 }
 
-/// The replicas that serve this host, as far as their Leases say, by this machine's clock.
+/// The replicas that serve all members but those with processes of their own, likewise.
 pub async fn live_replicas(client: &Client) -> Result<Vec<String>, kube::Error> {
+    live_of(client, None).await
+}
+
+async fn live_of(client: &Client, only: Option<&str>) -> Result<Vec<String>, kube::Error> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
-    let only_ours =
-        kube::api::ListParams::default().labels(&format!("{}={}", REPLICA_LABEL.0, REPLICA_LABEL.1));
+    let component = component(only);
+    let only_ours = kube::api::ListParams::default().labels(&format!("{REPLICA_LABEL}={component}"));
     let found = leases.list(&only_ours).await?;
     let now = Timestamp::now();
     // Clocks differ. A replica that was there a minute ago most likely is.

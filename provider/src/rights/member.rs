@@ -1,3 +1,5 @@
+use serde_json::{Value, json};
+
 use super::Right;
 
 /// What our account may do in a member, in every namespace, since namespaces come and go with those of the host.
@@ -51,3 +53,29 @@ pub const MEMBER_RIGHTS: &[Right] = &[
     ),
     Right::new("node.k8s.io", &["runtimeclasses"], &["list", "watch"], "likewise"),
 ];
+
+/// An account with these rights that a person makes in a member, for a kubeconfig to install with. `federlet join` makes
+/// one by itself, whose token it also renews.
+pub fn member_manifests() -> Vec<Value> {
+    let (name, rbac) = ("federlet", "rbac.authorization.k8s.io");
+    let (version, within) = (format!("{rbac}/v1"), json!({ "name": name, "namespace": name }));
+    let rules: Vec<_> = MEMBER_RIGHTS.iter().map(Right::rule).collect();
+    vec![
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }),
+        json!({
+            "apiVersion": "v1", "kind": "ServiceAccount", "metadata": within, "automountServiceAccountToken": false,
+        }),
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+            "metadata": {
+                "name": name, "namespace": name, "annotations": { "kubernetes.io/service-account.name": name },
+            },
+        }),
+        json!({ "apiVersion": version, "kind": "ClusterRole", "metadata": { "name": name }, "rules": rules }),
+        json!({
+            "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": { "name": name },
+            "roleRef": { "apiGroup": rbac, "kind": "ClusterRole", "name": name },
+            "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": name }],
+        }),
+    ]
+}

@@ -15,10 +15,13 @@ fn is_current(file: &str, expected: impl Fn(&str) -> String) {
 }
 
 #[test]
-fn the_roles_on_the_host_are_those_of_the_table() {
+fn the_roles_are_those_of_the_tables() {
     let yaml = |object: serde_json::Value| serde_saphyr::to_string(&object).unwrap();
-    let all = host_manifests().into_iter().map(yaml).collect::<Vec<_>>().join("---\n");
-    is_current("rbac/host.yaml", |_| all.clone());
+    for (file, manifests) in [("rbac/host.yaml", host_manifests()), ("rbac/member.yaml", member_manifests())]
+    {
+        let all = manifests.into_iter().map(yaml).collect::<Vec<_>>().join("---\n");
+        is_current(file, |_| all.clone());
+    }
 }
 
 #[test]

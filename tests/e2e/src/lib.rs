@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod fleet;
+pub mod helm;
 pub mod objects;
 pub mod own;
 pub mod stage;

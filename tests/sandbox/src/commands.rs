@@ -97,6 +97,18 @@ enum Command {
         /// The archive
         tar: PathBuf,
     },
+    /// Write Federlet itself as an image, an OCI archive: for `podman load`, `skopeo copy`, `ctr images import`
+    Image {
+        /// The file
+        #[arg(long, default_value = "federlet.oci.tar", value_name = "FILE")]
+        output: PathBuf,
+        /// Its name
+        #[arg(long, default_value = concat!("ghcr.io/federlet/federlet:", env!("CARGO_PKG_VERSION")), value_name = "NAME")]
+        tag: String,
+        /// Without optimisation: sooner built, for trying something
+        #[arg(long)]
+        debug: bool,
+    },
     /// Run all tests of this checkout; words after `--` go to `cargo test`
     Test {
         /// Leave the sandbox running afterwards
@@ -187,6 +199,7 @@ impl Cli {
                 println!("{component} of {cluster} is started");
             }
             Command::LoadImage { tar } => load_image(&instance, &tar, &progress).await?,
+            Command::Image { output, tag, debug } => write_image(&output, &tag, debug, &progress).await?,
             Command::Test { keep, words } => {
                 let passed = test_run::run(&instance, &words, keep, &progress).await?;
                 return Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE });
@@ -295,6 +308,15 @@ async fn logs(instance: &Instance, cluster: &str, id: &str, follow: bool) -> Res
 async fn passed_on(command: &mut tokio::process::Command) -> Result<ExitCode> {
     let status = command.status().await.context("cannot run it")?;
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+async fn write_image(output: &std::path::Path, tag: &str, debug: bool, progress: &Progress) -> Result<()> {
+    let binary = up::build_federlet(!debug, progress).await?;
+    let step = progress.step("image");
+    let written = images::write_archive(&images::federlet(&binary, tag).await?, output)?;
+    step.done(format!("{tag}, {:.1} MiB compressed", written.compressed as f64 / 1_048_576.0));
+    println!("{}  {}", written.digest, output.display());
+    Ok(())
 }
 
 async fn load_image(instance: &Instance, tar: &std::path::Path, progress: &Progress) -> Result<()> {

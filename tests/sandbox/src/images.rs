@@ -1,5 +1,6 @@
 //! The images of a sandbox, made here from what the machine has: nothing can be pulled without a network.
 
+mod archive;
 mod store;
 
 use std::{
@@ -9,7 +10,10 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-pub use self::store::{Image, Store};
+pub use self::{
+    archive::{Archived, write_archive},
+    store::{Image, Store},
+};
 use crate::{builds::Binaries, shell, worker::PAUSE_IMAGE};
 
 /// Under which name charts and tests find Federlet itself.
@@ -17,6 +21,9 @@ pub const FEDERLET_IMAGE: &str = "ghcr.io/federlet/federlet:dev";
 
 /// The cluster DNS server.
 pub const COREDNS_IMAGE: &str = "registry.federlet.local/coredns:1";
+
+/// Where Debian and distroless images have them.
+const AUTHORITIES: &str = "etc/ssl/certs/ca-certificates.crt";
 
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -42,9 +49,14 @@ pub async fn build_basics(store: &Store, binaries: &Binaries) -> Result<()> {
     Ok(())
 }
 
-/// Federlet as an image: the binary and the libraries that it loads, nothing else.
+/// Gives a store Federlet itself.
 pub async fn build_federlet(store: &Store, binary: &Path) -> Result<()> {
-    let mut image = Image::new(&[FEDERLET_IMAGE])
+    store.add(&federlet(binary, FEDERLET_IMAGE).await?)
+}
+
+/// Federlet as an image: the binary, the libraries that it loads and the authorities that everybody trusts, nothing else.
+pub async fn federlet(binary: &Path, name: &str) -> Result<Image> {
+    let mut image = Image::new(&[name])
         .file("usr/local/bin/federlet", 0o755, stripped(binary).await?)
         .file("etc/passwd", 0o644, b"root:x:0:0:::\nfederlet:x:65532:65532:::\n".to_vec())
         .file("etc/nsswitch.conf", 0o644, b"hosts: files dns\n".to_vec())
@@ -55,7 +67,11 @@ pub async fn build_federlet(store: &Store, binary: &Path) -> Result<()> {
         let contents = fs::read(&library).with_context(|| format!("cannot read {}", library.display()))?;
         image = image.file(library.strip_prefix("/").unwrap_or(&library), 0o755, contents);
     }
-    store.add(&image)
+    // A member may have a certificate that any browser would take.
+    if let Ok(authorities) = fs::read(Path::new("/").join(AUTHORITIES)) {
+        image = image.file(AUTHORITIES, 0o644, authorities);
+    }
+    Ok(image)
 }
 
 /// The program without what only debuggers read, which is most of it. `strip` comes with the linker.

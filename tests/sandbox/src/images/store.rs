@@ -11,9 +11,9 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+pub(super) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+pub(super) const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+pub(super) const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
 /// A folder of images.
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ pub struct Store {
 /// An image of one layer, to be added to a store.
 #[derive(Debug)]
 pub struct Image {
-    names: Vec<String>,
+    pub(super) names: Vec<String>,
     entries: BTreeMap<PathBuf, Entry>,
     config: serde_json::Map<String, Value>,
 }
@@ -99,8 +99,18 @@ impl Image {
         self
     }
 
+    /// How it is run, for an image whose one layer has this digest before it is compressed.
+    pub(super) fn described(&self, layer: &Value) -> Value {
+        json!({
+            "architecture": architecture(),
+            "os": "linux",
+            "config": self.config,
+            "rootfs": { "type": "layers", "diff_ids": [layer] },
+        })
+    }
+
     /// The same contents always give the same bytes: no clocks, a fixed order.
-    fn layer(&self) -> Result<Vec<u8>> {
+    pub(super) fn layer(&self) -> Result<Vec<u8>> {
         let mut tar = tar::Builder::new(Vec::new());
         let mut folders = std::collections::BTreeSet::new();
         for (path, entry) in &self.entries {
@@ -138,13 +148,7 @@ impl Store {
     pub fn add(&self, image: &Image) -> Result<()> {
         let layer = image.layer()?;
         let layer = self.put(LAYER, &layer)?;
-        let config = json!({
-            "architecture": architecture(),
-            "os": "linux",
-            "config": image.config,
-            "rootfs": { "type": "layers", "diff_ids": [layer["digest"]] },
-        });
-        let config = self.put(CONFIG, &serde_json::to_vec(&config)?)?;
+        let config = self.put(CONFIG, &serde_json::to_vec(&image.described(&layer["digest"]))?)?;
         self.add_manifest(&config, &[layer], &image.names)
     }
 
@@ -178,7 +182,10 @@ impl Store {
             let config = self.put(CONFIG, &read(entry["Config"].as_str())?)?;
             let mut layers = Vec::new();
             for layer in entry["Layers"].as_array().into_iter().flatten() {
-                layers.push(self.put(LAYER, &read(layer.as_str())?)?);
+                let bytes = read(layer.as_str())?;
+                let is_gzip = bytes.starts_with(&[0x1f, 0x8b]);
+                let kind = if is_gzip { format!("{LAYER}+gzip") } else { LAYER.to_owned() };
+                layers.push(self.put(&kind, &bytes)?);
             }
             let tags = entry["RepoTags"].as_array().into_iter().flatten().filter_map(Value::as_str);
             let tags: Vec<String> = tags.map(full_name).collect();
@@ -274,7 +281,7 @@ fn full_name(name: &str) -> String {
     format!("{repository}:{tag}")
 }
 
-fn header(kind: tar::EntryType, mode: u32, size: u64) -> tar::Header {
+pub(super) fn header(kind: tar::EntryType, mode: u32, size: u64) -> tar::Header {
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(mode);
@@ -283,7 +290,7 @@ fn header(kind: tar::EntryType, mode: u32, size: u64) -> tar::Header {
     header
 }
 
-fn architecture() -> &'static str {
+pub(super) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -291,7 +298,7 @@ fn architecture() -> &'static str {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
