@@ -33,17 +33,18 @@ pub(crate) async fn ensure(client: &Client) -> anyhow::Result<Vec<String>> {
     for name in &told {
         until_served(&api, name).await?;
     }
-    until_answered(client).await?;
+    clusters(client).await?;
     Ok(told)
 }
 
-/// A new definition is said to be served a moment before it is.
-async fn until_answered(client: &Client) -> anyhow::Result<()> {
+/// All Clusters of a host that may have learned of them only now: a new definition is said to be served a moment before
+/// it is, and now and then for a moment not.
+pub(crate) async fn clusters(client: &Client) -> anyhow::Result<Vec<Cluster>> {
     let clusters: Api<Cluster> = Api::all(client.clone());
     let begun = tokio::time::Instant::now();
     loop {
-        match clusters.list_metadata(&ListParams::default().limit(1)).await {
-            Ok(_) => return Ok(()),
+        match clusters.list(&ListParams::default()).await {
+            Ok(all) => return Ok(all.items),
             Err(kube::Error::Api(status))
                 if matches!(status.code, 404 | 429 | 503) && begun.elapsed() < PATIENCE =>
             {

@@ -23,7 +23,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, Config, Resource, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
+    api::{Patch, PatchParams},
 };
 use serde_json::json;
 
@@ -88,9 +88,7 @@ impl JoinArgs {
     /// Refuses a name that something else has, and a cluster whose namespaces would meet those of another.
     async fn check(&self, host: &Client, member: &Member) -> anyhow::Result<Option<Cluster>> {
         let name = self.name.as_str();
-        let clusters: Api<Cluster> = Api::all(host.clone());
-        let all =
-            clusters.list(&ListParams::default()).await.map_err(|error| answered("the host", &error))?.items;
+        let all = crds::clusters(host).await?;
         let before = all.iter().find(|cluster| cluster.name_any() == name).cloned();
         if let Some(before) = &before {
             if before.meta().deletion_timestamp.is_some() {
