@@ -109,6 +109,10 @@ async fn as_installed(host: &Cluster) -> Result<String> {
     }
     let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/../../provider/rbac/host.yaml");
     host.kubectl_output(&["apply", "-f", manifests]).await?;
+    if host.kubectl_output(&["get", "crd", "resourcebindings.work.karmada.io"]).await.is_err() {
+        let definitions = concat!(env!("CARGO_MANIFEST_DIR"), "/../../policy/crds");
+        host.kubectl_output(&["apply", "--server-side", "-f", definitions]).await?;
+    }
     let token = ["create", "token", "federlet", "-n", "federlet-system", "--duration=4h"];
     let token = host.kubectl_output(&token).await?;
     let mut config: Value = serde_json::from_str(&std::fs::read_to_string(host.admin_kubeconfig())?)?;

@@ -22,6 +22,16 @@ impl Ground {
             "metadata": {"name": name, "namespace": "federlet-system"},
         }))
         .await?;
+        // What `federlet join` and the chart make: the right to act as this node.
+        self.apply(&json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": format!("federlet:node:{name}"), "labels": {"federlet.io/node-role": "true"}},
+            "rules": [{
+                "apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"],
+                "resourceNames": [format!("system:node:{name}")],
+            }],
+        }))
+        .await?;
         let mut spec = json!({
             "apiEndpoint": endpoint, "secretRef": {"namespace": "federlet-system", "name": name},
         });

@@ -66,7 +66,8 @@ impl Ground {
         for name in self.names("clusters").await.unwrap_or_default() {
             self.federlet(&["unjoin", &name, "--force"]).await?;
         }
-        // Those that a test wrote itself belong to no Cluster.
+        // What a test wrote itself belongs to no Cluster.
+        self.host.kubectl_output(&["delete", "clusterroles", "-l", "federlet.io/node-role"]).await?;
         self.host.kubectl_output(&["delete", "secrets", "-n", "federlet-system", "--all"]).await.map(drop)
     }
 
