@@ -109,7 +109,11 @@ async fn as_installed(host: &Cluster) -> Result<String> {
     }
     let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/../../provider/rbac/host.yaml");
     host.kubectl_output(&["apply", "-f", manifests]).await?;
-    if host.kubectl_output(&["get", "crd", "resourcebindings.work.karmada.io"]).await.is_err() {
+    if host
+        .kubectl_output(&["get", "crd", "clusters.cluster.karmada.io", "resourcebindings.work.karmada.io"])
+        .await
+        .is_err()
+    {
         let definitions = concat!(env!("CARGO_MANIFEST_DIR"), "/../../policy/crds");
         host.kubectl_output(&["apply", "--server-side", "-f", definitions]).await?;
     }
