@@ -66,10 +66,6 @@ async fn cargo_test(instance: &Instance, words: &[String]) -> Result<(Counts, Ex
     if !words.iter().any(|word| word == "-p" || word.starts_with("--package")) {
         command.arg("--workspace");
     }
-    if words.is_empty() {
-        // Some compare what all the others did.
-        command.env("FEDERLET_ALL_TESTS", "1");
-    }
     let mut child = command
         .args(words)
         .env(SANDBOX_VARIABLE, instance.name())
