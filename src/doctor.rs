@@ -13,14 +13,9 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use federlet_provider::api::Cluster;
 use futures::{StreamExt, stream};
-use kube::{Api, ResourceExt, api::ListParams};
 
 use self::finding::{Finding, Verdict};
-use crate::{
-    host::{HostArgs, answered},
-    output::say,
-    progress::Spinner,
-};
+use crate::{clusters, host::HostArgs, output::say, progress::Spinner};
 
 /// The flags of `federlet doctor`.
 #[derive(Debug, Args)]
@@ -72,18 +67,11 @@ impl DoctorArgs {
     }
 
     async fn clusters(&self, client: &kube::Client) -> anyhow::Result<Vec<Cluster>> {
-        let api: Api<Cluster> = Api::all(client.clone());
-        let all = match api.list(&ListParams::default()).await {
-            Ok(all) => all.items,
-            // What that means, the host's findings say.
-            Err(kube::Error::Api(status)) if status.code == 404 => vec![],
-            Err(error) => return Err(answered("the host", &error)),
-        };
-        if let Some(name) = self.clusters.iter().find(|name| all.iter().all(|c| c.name_any() != **name)) {
-            bail!("there is no Cluster {name}: see `federlet get clusters`");
+        // That the host does not know of Clusters, its findings say.
+        match clusters::choose(clusters::list(client, None).await?, &self.clusters) {
+            Ok(wanted) => Ok(wanted),
+            Err(name) => bail!("there is no Cluster {name}: see `federlet get clusters`"),
         }
-        let wanted = |c: &Cluster| self.clusters.is_empty() || self.clusters.contains(&c.name_any());
-        Ok(all.into_iter().filter(wanted).collect())
     }
 }
 

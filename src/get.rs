@@ -7,14 +7,10 @@ use federlet_provider::{
     clusters::READY,
 };
 use jiff::Timestamp;
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use crate::{
-    host::{HostArgs, answered},
-    output::say,
-    table::age,
-};
+use crate::{clusters, host::HostArgs, output::say, table::age};
 
 /// The flags of `federlet get`.
 #[derive(Debug, Args)]
@@ -64,26 +60,11 @@ impl GetArgs {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         let What::Clusters(args) = self.what;
         let host = args.host.client().await?;
-        let api: Api<Cluster> = Api::all(host);
-        let params = args.selector.iter().fold(ListParams::default(), |params, text| params.labels(text));
-        let found = match api.list(&params).await {
-            Ok(found) => found.items,
-            // Nobody ever joined.
-            Err(kube::Error::Api(status)) if status.code == 404 => vec![],
-            Err(error) => return Err(answered("the host", &error)),
+        let found = clusters::list(&host, args.selector.as_deref()).await?;
+        let wanted = match clusters::choose(found, &args.names) {
+            Ok(wanted) => wanted,
+            Err(name) => bail!("there is no Cluster {name}"),
         };
-        let missing: Vec<&String> = args
-            .names
-            .iter()
-            .filter(|name| !found.iter().any(|cluster| cluster.name_any() == **name))
-            .collect();
-        if let Some(name) = missing.first() {
-            bail!("there is no Cluster {name}");
-        }
-        let wanted: Vec<Cluster> = found
-            .into_iter()
-            .filter(|cluster| args.names.is_empty() || args.names.contains(&cluster.name_any()))
-            .collect();
         show(&wanted, args.output)
     }
 }

@@ -1,6 +1,7 @@
 //! The `federlet` binary: commands and wiring, nothing else.
 
 mod cli;
+mod clusters;
 mod crds;
 mod describe;
 mod doctor;

@@ -4,15 +4,11 @@ use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
 use federlet_provider::{api::Cluster, quantity::Quantity};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::{Client, ResourceExt};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{
-    host::{HostArgs, answered},
-    output::say,
-    table::table,
-};
+use crate::{clusters, host::HostArgs, output::say, table::table};
 
 /// The flags of `federlet top`.
 #[derive(Debug, Args)]
@@ -78,19 +74,12 @@ impl TopArgs {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         let What::Clusters(args) = self.what;
         let host = args.host.client().await?;
-        let api: Api<Cluster> = Api::all(host.clone());
-        let all = match api.list(&ListParams::default()).await {
-            Ok(all) => all.items,
-            // Nobody ever joined.
-            Err(kube::Error::Api(status)) if status.code == 404 => vec![],
-            Err(error) => return Err(answered("the host", &error)),
+        let wanted = match clusters::choose(clusters::list(&host, None).await?, &args.names) {
+            Ok(wanted) => wanted,
+            Err(name) => bail!("there is no Cluster {name}: see `federlet get clusters`"),
         };
-        if let Some(name) = args.names.iter().find(|name| all.iter().all(|c| c.name_any() != **name)) {
-            bail!("there is no Cluster {name}: see `federlet get clusters`");
-        }
         let mut rows = vec![];
-        let wanted = |c: &&Cluster| args.names.is_empty() || args.names.contains(&c.name_any());
-        for cluster in all.iter().filter(wanted) {
+        for cluster in &wanted {
             let usage = usage(&host, &cluster.name_any()).await;
             rows.push(row(cluster, usage.as_ref()));
         }
