@@ -10,6 +10,7 @@ pub mod decide;
 pub mod memory;
 pub mod metrics;
 pub mod node;
+mod packed_json;
 pub mod pods;
 mod virtual_node;
 
@@ -17,4 +18,5 @@ mod virtual_node;
 /// and each write to the host.
 pub const TRACE: &str = "federlet::trace";
 
+pub use packed_json::PackedJson;
 pub use virtual_node::{VirtualNode, VirtualNodeSettings};

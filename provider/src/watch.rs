@@ -25,7 +25,10 @@ use parking_lot::RwLock;
 use tokio::sync::{broadcast, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use self::pod::{OurPod, Slot};
+pub use self::{
+    pod::{OurPod, Slot},
+    table::Departure,
+};
 use self::table::{Nodes, Pods};
 use crate::{
     capacity::{MemberNode, PodLoad},
@@ -171,8 +174,8 @@ impl MemberWatch {
         self.pods.read().of(node)
     }
 
-    /// The last that was seen of a pod of ours that is gone, by the UID it has on the host.
-    pub fn departed(&self, host_uid: &str) -> Option<OurPod> {
+    /// How a pod of ours that is gone ended, by the UID it has on the host.
+    pub fn departed(&self, host_uid: &str) -> Option<Departure> {
         self.pods.read().departed(host_uid)
     }
 
@@ -184,7 +187,7 @@ impl MemberWatch {
         }
     }
 
-    /// What the pods of the member hold on its machines, as one virtual node sees it.
+    /// What pods hold on each machine of the member, added up: those of one virtual node, and all others.
     pub fn loads(&self, node: &MemberName) -> Vec<PodLoad> {
         self.pods.read().loads(node)
     }

@@ -8,6 +8,9 @@ use crate::contract::{Pod, PodKey};
 /// How long after a create a provider may fail to show the pod without its being lost.
 const APPEARING: Duration = Duration::from_secs(60);
 
+/// How long after a create it is no news that the pod has not started yet.
+const STARTING: Duration = Duration::from_millis(500);
+
 /// How long after a removal the watch may still show the pod.
 const LEAVING: Duration = Duration::from_secs(10);
 
@@ -40,6 +43,11 @@ pub(crate) struct Note {
 impl Note {
     pub(crate) fn just_created(&self) -> bool {
         self.created.is_some_and(|at| at.elapsed() < APPEARING)
+    }
+
+    /// How much longer it is no news that the pod has not started.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        STARTING.checked_sub(self.created?.elapsed()).filter(|left| !left.is_zero())
     }
 
     pub(crate) fn just_removed(&self) -> bool {

@@ -1,19 +1,16 @@
-use serde_json::Value;
-
 use crate::{
+    PackedJson,
     contract::{Phase, Pod},
     decide::desired_digest,
 };
 
-/// A pod at rest: its JSON as bytes, and what is asked about it often.
-///
-/// Parsed JSON takes several times the room, and most pods are looked at a few times in their life.
+/// A pod at rest, and what is asked about it often.
 pub(crate) struct Packed {
     pub(crate) uid: Box<str>,
     pub(crate) desired: u64,
     pub(crate) grace: Option<u64>,
     pub(crate) phase: Phase,
-    json: Box<[u8]>,
+    json: PackedJson,
 }
 
 impl Packed {
@@ -23,14 +20,12 @@ impl Packed {
             desired: desired_digest(pod),
             grace: pod.deletion().map(|d| d.grace.as_secs()),
             phase: pod.phase(),
-            // A JSON value has string keys only, so writing it cannot fail.
-            json: serde_json::to_vec(pod.json()).unwrap_or_default().into(),
+            json: PackedJson::new(pod.json()),
         }
     }
 
     pub(crate) fn unpack(&self) -> Option<Pod> {
-        let json: Value = serde_json::from_slice(&self.json).ok()?;
-        Pod::try_from(json).ok()
+        Pod::try_from(self.json.open()).ok()
     }
 
     /// Whether anything but the status and bookkeeping differs.

@@ -225,6 +225,11 @@ impl PodSync {
         if host.deletion().is_some() && held.phase().is_terminal() && !host.has_finalizers() {
             return Ok(Outcome::Done);
         }
+        if decide::is_on_the_way(held.status())
+            && let Some(patience) = self.notes.of(host).patience()
+        {
+            return Ok(Outcome::After(patience));
+        }
         Ok(match self.report(host, held.status()).await? {
             Reported::Yes => Outcome::Done,
             Reported::Again => Outcome::Retry { backoff: Backoff::default(), asked: None },

@@ -11,12 +11,12 @@ use crate::{
 /// Every pod takes one of these.
 pub(super) const PODS: &str = "pods";
 
-/// What one pod of the member holds on its machine.
+/// What one pod of the member holds on its machine, or several together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodLoad {
     /// The machine.
     pub node: Box<str>,
-    /// Whether this host sent it through this virtual node.
+    /// Whether this host sent it through this virtual node, or all of them.
     pub ours: bool,
     /// How much.
     pub requests: Resources,

@@ -37,7 +37,11 @@ impl Resources {
     /// Adds all of `other`.
     pub fn add(&mut self, other: &Self) {
         for (name, amount) in other.iter() {
-            *self.0.entry(name.into()).or_default() += amount;
+            // Mostly it is there, and a new key would be made for nothing.
+            match self.0.get_mut(name) {
+                Some(own) => *own += amount,
+                None => self.set(name, amount),
+            }
         }
     }
 

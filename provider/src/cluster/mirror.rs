@@ -91,6 +91,11 @@ impl ClusterProvider {
         if !host.was_started() || host.phase().is_terminal() {
             return Err(ProviderError::NotFound);
         }
+        let departure = self.watch.departed(host.uid());
+        // The member said itself that it deleted the pod, as we asked it to: that is as definite as asking again.
+        if host.deletion().is_some() && departure.as_ref().is_some_and(|departure| departure.said) {
+            return Err(ProviderError::NotFound);
+        }
         self.watch.verify().await?;
         let there = MemberPods(self.site.member.pods.clone()).get(slot).await;
         if let Some(pod) = there.map_err(|error| from_member(&error))? {
@@ -101,9 +106,9 @@ impl ClusterProvider {
             };
         }
         // It ended there, and nobody on the host asked for it: say why, so that its controller replaces it.
-        match self.watch.departed(host.uid()) {
-            Some(last) if host.deletion().is_none() => {
-                let how = ended(host.status(), Some(&last.json()), &now());
+        match departure {
+            Some(departure) if host.deletion().is_none() => {
+                let how = ended(host.status(), Some(&departure.last()), &now());
                 self.as_host_pod(key, host.uid(), &json!({ "spec": host.spec() }), &how)
             }
             _ => Err(ProviderError::NotFound),

@@ -81,7 +81,7 @@ impl MemberWatch {
                 watcher::Event::Apply(pod) => self.apply(&slot(&pod), &pod, true),
                 watcher::Event::Delete(pod) => {
                     let last = pod.marked.as_deref().and_then(|json| OurPod::read(json, &self.host));
-                    let applied = self.pods.write().remove(&slot(&pod), last);
+                    let applied = self.pods.write().deleted(&slot(&pod), last);
                     self.tell_applied(applied, true);
                 }
             }

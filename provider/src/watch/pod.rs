@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use federlet_node::contract::PodKey;
+use federlet_node::{PackedJson, contract::PodKey};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -26,8 +26,6 @@ impl Slot {
 }
 
 /// A pod of this host in the member, as far as a decision about it needs.
-///
-/// Kept as text: parsed JSON takes several times the room, and most pods are looked at a few times in their life.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OurPod {
     slot: Slot,
@@ -36,7 +34,7 @@ pub struct OurPod {
     host_namespace: Option<Box<str>>,
     host_name: Option<Box<str>>,
     version: u64,
-    json: Arc<[u8]>,
+    json: PackedJson,
 }
 
 /// Parts of the spec that a later decision looks at.
@@ -77,7 +75,7 @@ impl OurPod {
             host_namespace: marks::annotation(pod, marks::HOST_NAMESPACE).map(Into::into),
             host_name: marks::annotation(pod, marks::HOST_NAME).map(Into::into),
             version,
-            json: serde_json::to_vec(&reduced(pod)).ok()?.into(),
+            json: PackedJson::new(&reduced(pod)),
         })
     }
 
@@ -124,7 +122,7 @@ impl OurPod {
 
     /// What is known of it, as JSON.
     pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.json).unwrap_or_default()
+        self.json.open()
     }
 }
 

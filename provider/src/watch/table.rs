@@ -3,11 +3,14 @@ use std::{
     time::Duration,
 };
 
+use federlet_node::PackedJson;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::pod::{OurPod, Slot};
 use crate::{
     capacity::{MemberNode, PodLoad, Resources},
+    json::Object,
     names::MemberName,
 };
 
@@ -29,7 +32,7 @@ pub(super) struct Load {
 pub(super) struct Pods {
     ours: HashMap<Slot, OurPod>,
     loads: HashMap<Slot, Load>,
-    departed: HashMap<Box<str>, (Instant, OurPod)>,
+    departed: HashMap<Box<str>, (Instant, Departure)>,
 }
 
 impl Pods {
@@ -41,17 +44,20 @@ impl Pods {
         self.ours.values().filter(|pod| pod.node() == node.as_str()).cloned().collect()
     }
 
-    pub(super) fn departed(&self, host_uid: &str) -> Option<OurPod> {
-        self.departed.get(host_uid).map(|(_, pod)| pod.clone())
+    pub(super) fn departed(&self, host_uid: &str) -> Option<Departure> {
+        self.departed.get(host_uid).map(|(_, departure)| departure.clone())
     }
 
+    /// What is held on each machine by pods of this virtual node, and by all others.
     pub(super) fn loads(&self, node: &MemberName) -> Vec<PodLoad> {
-        let load = |load: &Load| PodLoad {
-            node: load.machine.clone(),
-            ours: load.node.as_deref() == Some(node.as_str()),
-            requests: load.requests.clone(),
-        };
-        self.loads.values().map(load).collect()
+        let mut sums: HashMap<(&str, bool), Resources> = HashMap::new();
+        for load in self.loads.values() {
+            let ours = load.node.as_deref() == Some(node.as_str());
+            sums.entry((&load.machine, ours)).or_default().add(&load.requests);
+        }
+        sums.into_iter()
+            .map(|((machine, ours), requests)| PodLoad { node: machine.into(), ours, requests })
+            .collect()
     }
 
     /// Takes in an event.
@@ -70,7 +76,10 @@ impl Pods {
         // Taken out of our hands, or its place taken by a pod of another UID on the host: the one before is gone.
         let gone = before.filter(|before| !same(before));
         if let Some(gone) = &gone {
-            self.depart(gone.clone());
+            self.depart(gone, false);
+        }
+        if let Some(pod) = &changed {
+            self.departed.remove(pod.host_uid());
         }
         Applied { changed, gone, room }
     }
@@ -79,16 +88,22 @@ impl Pods {
     pub(super) fn apply_answer(&mut self, pod: OurPod) {
         let known = self.ours.get(pod.slot());
         if known.is_none_or(|known| pod.is_newer_than(known)) {
+            self.departed.remove(pod.host_uid());
             self.ours.insert(pod.slot().clone(), pod);
         }
     }
 
-    pub(super) fn remove(&mut self, slot: &Slot, last: Option<OurPod>) -> Applied {
+    /// Takes in that the member deleted a pod.
+    pub(super) fn deleted(&mut self, slot: &Slot, last: Option<OurPod>) -> Applied {
+        self.remove(slot, last, true)
+    }
+
+    fn remove(&mut self, slot: &Slot, last: Option<OurPod>, said: bool) -> Applied {
         let room = self.loads.remove(slot).is_some();
         let before = self.ours.remove(slot);
         let gone = last.or(before);
         if let Some(gone) = &gone {
-            self.depart(gone.clone());
+            self.depart(gone, said);
         }
         Applied { changed: None, gone, room }
     }
@@ -97,10 +112,10 @@ impl Pods {
     pub(super) fn keep_only(&mut self, listed: &HashSet<Slot>) -> Vec<OurPod> {
         let known = self.ours.keys().chain(self.loads.keys());
         let gone: HashSet<Slot> = known.filter(|slot| !listed.contains(*slot)).cloned().collect();
-        gone.iter().filter_map(|slot| self.remove(slot, None).gone).collect()
+        gone.iter().filter_map(|slot| self.remove(slot, None, false).gone).collect()
     }
 
-    fn depart(&mut self, pod: OurPod) {
+    fn depart(&mut self, pod: &OurPod, said: bool) {
         let now = Instant::now();
         if self.departed.len() >= MOST_DEPARTED {
             self.departed.retain(|_, (at, _)| now.duration_since(*at) < REMEMBERED);
@@ -108,7 +123,31 @@ impl Pods {
         if self.departed.len() >= MOST_DEPARTED {
             self.departed.clear();
         }
-        self.departed.insert(pod.host_uid().into(), (now, pod));
+        self.departed.insert(pod.host_uid().into(), (now, Departure::of(pod, said)));
+    }
+}
+
+/// The end of a pod of ours.
+#[derive(Clone, Debug)]
+pub struct Departure {
+    /// Whether the member itself said that it deleted this pod, which is definite. Else the pod was merely not in a
+    /// list, or not where it was.
+    pub said: bool,
+    last: PackedJson,
+}
+
+impl Departure {
+    fn of(pod: &OurPod, said: bool) -> Self {
+        let pod = pod.json();
+        let status = |field: &str| pod.pointer(&format!("/status/{field}")).cloned().unwrap_or_default();
+        let why = ["reason", "message", "conditions"].map(|field| (field.to_owned(), status(field)));
+        let last = json!({ "status": Object::from_iter(why) });
+        Self { said, last: PackedJson::new(&last) }
+    }
+
+    /// What the pod said last of why it ends, as a pod with nothing else.
+    pub fn last(&self) -> Value {
+        self.last.open()
     }
 }
 
