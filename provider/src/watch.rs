@@ -25,11 +25,11 @@ use parking_lot::RwLock;
 use tokio::sync::{broadcast, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use self::table::{Nodes, Pods};
 pub use self::{
     pod::{OurPod, Slot},
     table::Departure,
 };
-use self::table::{Nodes, Pods};
 use crate::{
     capacity::{MemberNode, PodLoad},
     errors::from_member,

@@ -19,9 +19,7 @@ pub fn is_on_the_way(status: &Value) -> bool {
             })
         })
     };
-    let unplaced = |condition: &Value| {
-        condition["type"] == "PodScheduled" && condition["status"] == "False"
-    };
+    let unplaced = |condition: &Value| condition["type"] == "PodScheduled" && condition["status"] == "False";
     Phase::of(status) == Phase::Pending
         && status.get("reason").is_none_or(Value::is_null)
         && ["containerStatuses", "initContainerStatuses"].iter().all(|field| list(field).all(waits))
@@ -36,9 +34,7 @@ mod tests {
 
     #[test]
     fn only_what_is_no_news_is_on_the_way() {
-        let waiting = |reason: &str| {
-            json!({"phase": "Pending", "containerStatuses": [{"name": "c", "state": {"waiting": {"reason": reason}}}]})
-        };
+        let waiting = |reason: &str| json!({"phase": "Pending", "containerStatuses": [{"name": "c", "state": {"waiting": {"reason": reason}}}]});
         for quiet in [
             json!({"phase": "Pending"}),
             json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]}),

@@ -121,9 +121,12 @@ impl Keeper {
         let data: BTreeMap<String, ByteString> =
             after.iter().map(|(key, text)| (key.clone(), ByteString(text.clone().into_bytes()))).collect();
         match found {
-            Some(mut secret) => {
-                secret.data = Some(data);
-                secrets.replace(SECRET, &PostParams::default(), &secret).await?;
+            Some(secret) => {
+                let patch = json!({
+                    "metadata": { "resourceVersion": secret.metadata.resource_version },
+                    "data": data,
+                });
+                secrets.patch(SECRET, &PatchParams::default(), &Patch::Merge(patch)).await?;
             }
             None => {
                 let metadata = ObjectMeta { name: Some(SECRET.into()), ..ObjectMeta::default() };

@@ -24,7 +24,7 @@ pub const HOST_RIGHTS: &[Right] = &[
     Right::new(
         "",
         &["secrets"],
-        &["get", "list", "watch", "create", "update", "patch"],
+        &["get", "list", "watch", "create", "patch"],
         "credentials of members; the certificate of the webhook",
     )
     .within(SYSTEM_NAMESPACE),

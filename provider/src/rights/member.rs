@@ -35,7 +35,7 @@ pub const MEMBER_RIGHTS: &[Right] = &[
     Right::new(
         "",
         &["namespaces"],
-        &["get", "list", "watch", "create", "delete"],
+        &["get", "list", "create", "delete"],
         "know the cluster by the UID of `kube-system`; make namespaces, and take ours away again",
     ),
     Right::new(

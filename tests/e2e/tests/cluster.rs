@@ -1,5 +1,7 @@
 //! Members and regions as nodes of a real host: what people do with them, through one `federlet serve`.
 
+#[path = "cluster/application.rs"]
+mod application;
 #[path = "cluster/endings.rs"]
 mod endings;
 #[path = "cluster/fields.rs"]

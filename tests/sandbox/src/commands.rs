@@ -114,6 +114,9 @@ enum Command {
         /// Leave the sandbox running afterwards
         #[arg(long)]
         keep: bool,
+        /// How many programs of tests run side by side, each with a sandbox of its own; only without words
+        #[arg(long, default_value_t = test_run::LANES)]
+        lanes: usize,
         /// For `cargo test`, such as `-p federlet-node` or `-- --nocapture`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
@@ -200,8 +203,8 @@ impl Cli {
             }
             Command::LoadImage { tar } => load_image(&instance, &tar, &progress).await?,
             Command::Image { output, tag, debug } => write_image(&output, &tag, debug, &progress).await?,
-            Command::Test { keep, words } => {
-                let passed = test_run::run(&instance, &words, keep, &progress).await?;
+            Command::Test { keep, lanes, words } => {
+                let passed = test_run::run(&instance, &words, lanes, keep, &progress).await?;
                 return Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE });
             }
             Command::Registry { store } => registry::serve(store).await?,

@@ -1,6 +1,8 @@
 //! All tests in one command: cargo runs them, the sandbox comes when a test asks for it and goes in the end.
 
-use std::process::{ExitStatus, Stdio};
+mod lanes;
+
+use std::{iter::Sum, ops::AddAssign, process::Stdio};
 
 use anyhow::{Context, Result};
 use tokio::{
@@ -19,6 +21,8 @@ use crate::{
     up::{checkout, interrupted},
 };
 
+pub use self::lanes::{ALL_VARIABLE, LANES};
+
 /// How many tests there were.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -27,16 +31,31 @@ pub struct Counts {
     skipped: u64,
 }
 
-/// Runs `cargo test` with the user's own words added; true if all passed.
-pub async fn run(instance: &Instance, words: &[String], keep: bool, progress: &Progress) -> Result<bool> {
+/// Runs all tests, or what `cargo test` makes of the user's own words; true if all passed.
+pub async fn run(
+    instance: &Instance,
+    words: &[String],
+    lanes: usize,
+    keep: bool,
+    progress: &Progress,
+) -> Result<bool> {
     crate::preflight::root()?;
-    let _lock = Lock::take(instance, Purpose::Use, "sandbox test")?;
-    if words.is_empty() {
+    let counts = if words.is_empty() {
         prepare(progress).await?;
-    }
+        lanes::run_all(instance, lanes, keep, progress).await?
+    } else {
+        some(instance, words, keep, progress).await?
+    };
+    // On a line of its own, and last, so that people and machines find it.
+    println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
+    Ok(counts.failed == 0)
+}
+
+async fn some(instance: &Instance, words: &[String], keep: bool, progress: &Progress) -> Result<Counts> {
+    let _lock = Lock::take(instance, Purpose::Use, "sandbox test")?;
     let ours = State::load(instance).is_ok_and(|state| state.is_none_or(|state| !state.ready));
     let tested = tokio::select! {
-        tested = cargo_test(instance, words) => tested,
+        tested = cargo_test(instance, words, None, &[]) => tested,
         () = interrupted() => Err(anyhow::anyhow!("interrupted")),
     };
     if ours && !keep {
@@ -44,10 +63,7 @@ pub async fn run(instance: &Instance, words: &[String], keep: bool, progress: &P
         clean(instance, cleanup::Files::Remove).await?;
         step.done("");
     }
-    let (counts, status) = tested?;
-    // On a line of its own, and last, so that people and machines find it.
-    println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
-    Ok(status.success() && counts.failed == 0)
+    tested
 }
 
 /// All tests need all versions. Made ready here, it is seen; made ready within a test, it would look like a hang.
@@ -59,7 +75,13 @@ async fn prepare(progress: &Progress) -> Result<()> {
     builds::Binaries::new()?.ensure(&versions, progress).await
 }
 
-async fn cargo_test(instance: &Instance, words: &[String]) -> Result<(Counts, ExitStatus)> {
+/// One `cargo test`. What it says goes to the terminal, with a word before each line where several run at once.
+async fn cargo_test(
+    instance: &Instance,
+    words: &[String],
+    prefix: Option<&str>,
+    variables: &[(&str, &str)],
+) -> Result<Counts> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.current_dir(checkout()).args(["test", "--no-fail-fast"]);
@@ -72,21 +94,63 @@ async fn cargo_test(instance: &Instance, words: &[String]) -> Result<(Counts, Ex
         // Where an error was made says less than what it says, and takes a hundred lines.
         .env("RUST_LIB_BACKTRACE", "0")
         .env(PROGRAM_VARIABLE, std::env::current_exe()?)
+        .envs(variables.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        .stderr(if prefix.is_some() { Stdio::piped() } else { Stdio::inherit() })
         .kill_on_drop(true)
         .spawn()
         .context("cannot run cargo")?;
     let stdout = child.stdout.take().context("cargo has no standard output")?;
-    let mut lines = BufReader::new(stdout).lines();
-    let mut terminal = tokio::io::stdout();
-    let mut counts = Counts::default();
-    while let Some(line) = lines.next_line().await? {
-        counts.add(&line);
-        terminal.write_all(format!("{line}\n").as_bytes()).await?;
-        terminal.flush().await?;
+    let stderr = child.stderr.take();
+    let show = async |line: &str| {
+        let line = prefix.map_or_else(|| format!("{line}\n"), |prefix| format!("{prefix:<10} | {line}\n"));
+        let mut terminal = tokio::io::stdout();
+        terminal.write_all(line.as_bytes()).await?;
+        terminal.flush().await
+    };
+    let results = async {
+        let mut counts = Counts::default();
+        let mut lines = BufReader::new(stdout).lines();
+        while let Some(line) = lines.next_line().await? {
+            counts.add(&line);
+            show(&line).await?;
+        }
+        anyhow::Ok(counts)
+    };
+    let complaints = async {
+        let Some(stderr) = stderr else { return Ok(()) };
+        let mut lines = BufReader::new(stderr).lines();
+        while let Some(line) = lines.next_line().await? {
+            show(&line).await?;
+        }
+        anyhow::Ok(())
+    };
+    let (mut counts, ()) = tokio::try_join!(results, complaints)?;
+    let status = child.wait().await?;
+    // It was not compiled, or it crashed: no test says so.
+    if !status.success() && counts.failed == 0 {
+        counts.failed += 1;
+        eprintln!("`cargo test {}` ended with {status}", words.join(" "));
     }
-    Ok((counts, child.wait().await?))
+    Ok(counts)
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+impl Sum for Counts {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |mut sum, counts| {
+            sum += counts;
+            sum
+        })
+    }
 }
 
 impl Counts {

@@ -1,0 +1,141 @@
+//! Tests that use clusters, side by side. They mostly wait, so several programs run at once, each lane with a sandbox of
+//! its own: what one breaks on purpose, another does not see.
+
+use std::{collections::VecDeque, fs, path::Path};
+
+use anyhow::{Context, Result};
+use futures::future::try_join_all;
+use parking_lot::Mutex;
+
+use super::{Counts, cargo_test};
+use crate::{
+    Instance,
+    cleanup::{self, clean},
+    lock::{Lock, Purpose},
+    progress::Progress,
+    state::State,
+    up::checkout,
+};
+
+/// How many lanes there are unless a person says otherwise: each sandbox takes about two gigabytes.
+pub const LANES: usize = 2;
+
+/// Tells the last program, which compares what all others did, where they did it.
+pub const ALL_VARIABLE: &str = "FEDERLET_ALL_SANDBOXES";
+
+/// The programs that take longest begin first.
+const LONGEST: [&str; 4] = ["policy", "operations", "joining", "node"];
+
+/// Looks at what all others left behind.
+const LAST: &str = "rights";
+
+/// A lane's sandbox, ours for as long as this lives.
+struct Lane {
+    instance: Instance,
+    was_there: bool,
+    _lock: Lock,
+}
+
+impl Lane {
+    fn take(instance: Instance) -> Result<Self> {
+        let lock = Lock::take(&instance, Purpose::Use, "sandbox test")?;
+        let was_there = State::load(&instance).is_ok_and(|state| state.is_some_and(|state| state.ready));
+        Ok(Self { instance, was_there, _lock: lock })
+    }
+}
+
+/// Runs every test there is; how many passed.
+pub(super) async fn run_all(
+    instance: &Instance,
+    lanes: usize,
+    keep: bool,
+    progress: &Progress,
+) -> Result<Counts> {
+    let more = (2..=lanes.max(1)).map(|number| Instance::new(&format!("{instance}-{number}")));
+    let lanes: Vec<Lane> = std::iter::once(Ok(instance.clone()))
+        .chain(more)
+        .map(|instance| Lane::take(instance?))
+        .collect::<Result<_>>()?;
+    let tested = tokio::select! {
+        tested = in_lanes(&lanes) => tested,
+        () = crate::up::interrupted() => Err(anyhow::anyhow!("interrupted")),
+    };
+    for lane in lanes.iter().filter(|lane| !keep && !lane.was_there) {
+        let step = progress.step(format!("stop sandbox '{}'", lane.instance));
+        clean(&lane.instance, cleanup::Files::Remove).await?;
+        step.done("");
+    }
+    tested
+}
+
+async fn in_lanes(lanes: &[Lane]) -> Result<Counts> {
+    let first = &lanes.first().context("there is no lane")?.instance;
+    let folder = checkout();
+    // Compiled at once, before anything runs beside it.
+    let mut total = cargo_test(first, &["--no-run".to_owned()], None, &[]).await?;
+    let mut quick = vec!["--lib".to_owned(), "--bins".to_owned()];
+    for place in ["tests", "node/tests", "provider/tests", "policy/tests"] {
+        quick.extend(programs(&folder.join(place))?.into_iter().flat_map(|name| ["--test".to_owned(), name]));
+    }
+    total += cargo_test(first, &quick, None, &[]).await?;
+    total += cargo_test(first, &["--doc".to_owned()], None, &[]).await?;
+
+    let mut names = programs(&folder.join("tests/e2e/tests"))?;
+    names.extend(programs(&folder.join("tests/sandbox/tests"))?);
+    let queue = Mutex::new(in_order(names));
+    let each = lanes.iter().map(async |lane| -> Result<Counts> {
+        let mut counts = Counts::default();
+        loop {
+            let Some(name) = queue.lock().pop_front() else { return Ok(counts) };
+            let words = ["--test".to_owned(), name.clone()];
+            counts += cargo_test(&lane.instance, &words, Some(&name), &[]).await?;
+        }
+    });
+    total += try_join_all(each).await?.into_iter().sum();
+
+    let all: Vec<&str> = lanes.iter().map(|lane| lane.instance.name()).collect();
+    let words = ["--test".to_owned(), LAST.to_owned()];
+    total += cargo_test(first, &words, None, &[(ALL_VARIABLE, &all.join(","))]).await?;
+    Ok(total)
+}
+
+/// The test programs in a folder.
+fn programs(folder: &Path) -> Result<Vec<String>> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(vec![]) };
+    let mut names = vec![];
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            names.extend(path.file_stem().map(|name| name.to_string_lossy().into_owned()));
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn in_order(mut names: Vec<String>) -> VecDeque<String> {
+    names.retain(|name| name != LAST);
+    let place = |name: &String| LONGEST.iter().position(|long| long == name).unwrap_or(LONGEST.len());
+    names.sort_by_key(place);
+    names.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_begin_first_and_what_compares_them_is_last() {
+        let names = ["charts", "node", "policy", "rights"].map(str::to_owned).to_vec();
+        assert_eq!(in_order(names), ["policy", "node", "charts"]);
+    }
+
+    #[test]
+    fn every_program_that_needs_clusters_is_found() -> Result<()> {
+        let found = programs(&checkout().join("tests/e2e/tests"))?;
+        for name in LONGEST.iter().chain([&LAST]) {
+            assert!(found.iter().any(|known| known == name), "{name} is not among {found:?}");
+        }
+        Ok(())
+    }
+}
