@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Context;
 use clap::Args;
-use federlet_policy::webhook::Target;
+use federlet_policy::webhook::{Registration, Target};
 use tokio::net::TcpListener;
 
 /// How policies are obeyed.
@@ -29,11 +29,16 @@ pub(crate) struct PolicyArgs {
     /// The Service in front of that port, as `NAMESPACE/NAME[:PORT]`.
     #[arg(long, env = "FEDERLET_WEBHOOK_SERVICE", value_name = "SERVICE", value_parser = Target::service)]
     webhook_service: Option<Target>,
+
+    /// Somebody else, such as a chart, made the registrations of the webhook and takes them away again: they are only
+    /// filled in.
+    #[arg(long, env = "FEDERLET_WEBHOOK_REGISTERED")]
+    webhook_registered: bool,
 }
 
 impl PolicyArgs {
     /// The port, open, and where it is found. None if nobody is to ask.
-    pub(crate) async fn listen(self, address: IpAddr) -> anyhow::Result<Option<(TcpListener, Target)>> {
+    pub(crate) async fn listen(self, address: IpAddr) -> anyhow::Result<Option<(TcpListener, Registration)>> {
         let Some(target) = self.webhook_url.or(self.webhook_service).filter(|_| self.webhook_port != 0)
         else {
             tracing::info!(
@@ -44,6 +49,6 @@ impl PolicyArgs {
         let listen = SocketAddr::new(address, self.webhook_port);
         let listener = TcpListener::bind(listen).await;
         let listener = listener.with_context(|| format!("cannot listen on {listen} for the webhook"))?;
-        Ok(Some((listener, target)))
+        Ok(Some((listener, Registration { target, given: self.webhook_registered })))
     }
 }

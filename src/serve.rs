@@ -134,7 +134,7 @@ impl ServeArgs {
             kubelet.kubelets(&kubelet_client, pods.clone(), domain, metrics.clone(), &tasks, &stop).await?;
         let heartbeat = Heartbeat::start()?;
         let mut rewrite: Option<Arc<dyn Rewrite>> = None;
-        if let Some((listener, target)) = policies.listen(kubelet.address).await? {
+        if let Some((listener, registration)) = policies.listen(kubelet.address).await? {
             let control = Control::new(control::Host {
                 client: own.clone(),
                 watch: watch.clone(),
@@ -146,7 +146,7 @@ impl ServeArgs {
                 fleet_node: None,
             });
             rewrite = Some(control.rewriter());
-            tasks.spawn(control.run(listener, target, stop.clone()));
+            tasks.spawn(control.run(listener, registration, stop.clone()));
         }
         let context = HostContext {
             id,

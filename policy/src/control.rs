@@ -14,7 +14,7 @@ use crate::{
     rewrite::Rewriter,
     store::{Bindings, Store},
     tell::Tell,
-    webhook::{Keeper, Pods, Target, Webhooks, serve},
+    webhook::{Keeper, Pods, Registration, Webhooks, serve},
 };
 
 /// What policies need of the process.
@@ -63,10 +63,10 @@ impl Control {
         Rewriter::new(host.client.clone(), store.clone(), owners.clone(), tell.clone())
     }
 
-    /// Answers the host at `listener`, which it finds at `target`, and places pods, until told to stop.
-    pub async fn run(self, listener: TcpListener, target: Target, stop: CancellationToken) {
+    /// Answers the host at `listener`, which it finds as `registration` says, and places pods, until told to stop.
+    pub async fn run(self, listener: TcpListener, registration: Registration, stop: CancellationToken) {
         let Self { host, tell, store, bindings, owners } = self;
-        let keeper = Keeper::new(host.client.clone(), host.own_namespace, target);
+        let keeper = Keeper::new(host.client.clone(), host.own_namespace, registration);
         let certificate = keeper.certificate();
         let pods = Pods {
             store: store.clone(),

@@ -14,6 +14,6 @@ mod server;
 pub use self::{
     keeper::Keeper,
     pods::Pods,
-    register::{InvalidTarget, Target},
+    register::{InvalidTarget, Registration, Target},
     server::{Webhooks, serve},
 };

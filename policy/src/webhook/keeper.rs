@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     certificate::{CA, CERTIFICATE, KEY, Material, renewed},
-    register::{NAME, Target, includes, mutating, validating},
+    register::{NAME, Registration, includes, mutating, validating},
 };
 
 /// How often both are looked at.
@@ -38,7 +38,7 @@ const FIELD_MANAGER: &str = "federlet-webhook";
 pub struct Keeper {
     client: Client,
     namespace: &'static str,
-    target: Target,
+    registration: Registration,
     certificate: ServingCertificate,
     served: Option<Material>,
 }
@@ -52,15 +52,19 @@ enum Trouble {
     Make(#[from] rcgen::Error),
     #[error(transparent)]
     Use(#[from] federlet_node::api::CertificateError),
+    #[error(
+        "there is no {0} {NAME:?}, which the chart makes: run `helm upgrade`, or leave out --webhook-registered"
+    )]
+    NotRegistered(String),
     #[error(transparent)]
     Json(#[from] serde_json::Error),
 }
 
 impl Keeper {
-    /// For a webhook that is found at `target`. Its Secret is in `namespace`.
+    /// For a webhook that is registered like this. Its Secret is in `namespace`.
     #[must_use]
-    pub fn new(client: Client, namespace: &'static str, target: Target) -> Self {
-        Self { client, namespace, target, certificate: ServingCertificate::default(), served: None }
+    pub fn new(client: Client, namespace: &'static str, registration: Registration) -> Self {
+        Self { client, namespace, registration, certificate: ServingCertificate::default(), served: None }
     }
 
     /// The certificate to serve with, as it changes. Until there is one, handshakes fail.
@@ -76,7 +80,7 @@ impl Keeper {
             let pause = match self.look().await {
                 Ok(()) => {
                     if !std::mem::replace(&mut said, true) {
-                        tracing::info!(target = ?self.target, "the host asks us about pods and policies");
+                        tracing::info!(target = ?self.registration.target, "the host asks us about pods and policies");
                     }
                     EVERY
                 }
@@ -101,9 +105,10 @@ impl Keeper {
         }
         let authority = material.get(CA).cloned().unwrap_or_default();
         let ca = json!(ByteString(authority.into_bytes()));
-        let pods = mutating(&self.target, &ca, self.namespace);
+        let target = &self.registration.target;
+        let pods = mutating(target, &ca, self.namespace);
         self.ensure::<MutatingWebhookConfiguration>(&pods).await?;
-        self.ensure::<ValidatingWebhookConfiguration>(&validating(&self.target, &ca)).await
+        self.ensure::<ValidatingWebhookConfiguration>(&validating(target, &ca)).await
     }
 
     /// The certificate that replicas share, made or renewed if need be. If two do it at once, one of them has it done.
@@ -115,7 +120,7 @@ impl Keeper {
             .flat_map(|secret| secret.data.iter().flatten())
             .filter_map(|(key, value)| Some((key.clone(), String::from_utf8(value.0.clone()).ok()?)))
             .collect();
-        let Some(after) = renewed(&before, &self.target.names(), Timestamp::now())? else {
+        let Some(after) = renewed(&before, &self.registration.target.names(), Timestamp::now())? else {
             return Ok(before);
         };
         let data: BTreeMap<String, ByteString> =
@@ -146,21 +151,28 @@ impl Keeper {
             + fmt::Debug,
     {
         let api: Api<K> = Api::all(self.client.clone());
-        if let Some(found) = api.get_opt(NAME).await? {
+        let mut wanted = wanted.clone();
+        let found = api.get_opt(NAME).await?;
+        if found.is_none() && self.registration.given {
+            return Err(Trouble::NotRegistered(K::kind(&()).into_owned()));
+        }
+        if let Some(found) = found {
+            // With its UID an object is never made anew by being applied.
+            wanted["metadata"]["uid"] = found.meta().uid.clone().into();
             let mut found = serde_json::to_value(&found)?;
             found["apiVersion"] = wanted["apiVersion"].clone();
             found["kind"] = wanted["kind"].clone();
-            if includes(&found, wanted) {
+            if includes(&found, &wanted) {
                 return Ok(());
             }
         }
-        api.patch(NAME, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(wanted)).await?;
+        api.patch(NAME, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&wanted)).await?;
         Ok(())
     }
 }
 
 impl fmt::Debug for Keeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keeper").field("target", &self.target).finish_non_exhaustive()
+        f.debug_struct("Keeper").field("registration", &self.registration).finish_non_exhaustive()
     }
 }

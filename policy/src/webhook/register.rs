@@ -20,6 +20,16 @@ pub enum Target {
     },
 }
 
+/// A registration: where the webhook is, and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// Where the host's API server finds the webhook.
+    pub target: Target,
+    /// Whether somebody else made the registration and takes it away again, such as a chart. Then it is only filled in,
+    /// and never made: one that comes back after its Deployment went would refuse pods for ever.
+    pub given: bool,
+}
+
 /// Why a target is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTarget {

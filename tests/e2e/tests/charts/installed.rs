@@ -157,6 +157,9 @@ impl Installed {
         // Helm takes over nothing that somebody else made.
         let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/../../provider/rbac/host.yaml");
         self.host.kubectl_output(&["delete", "-f", manifests, "--ignore-not-found"]).await?;
+        for kind in ["mutatingwebhookconfiguration", "validatingwebhookconfiguration"] {
+            self.host.kubectl_output(&["delete", kind, "federlet", "--ignore-not-found"]).await?;
+        }
         let everything = "jobs,secrets,leases,serviceaccounts,roles,rolebindings";
         if self.host.kubectl_output(&["get", "namespace", "federlet-system"]).await.is_ok() {
             self.own().run(&format!("delete {everything} --all --timeout=60s")).await?;
@@ -168,7 +171,8 @@ impl Installed {
 /// Everything of the kinds that we make, in all namespaces.
 async fn everything(cluster: &Cluster) -> Result<BTreeSet<String>> {
     let kinds = "namespaces,nodes,clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts,pods,configmaps,\
-                 secrets,services,persistentvolumeclaims,deployments,jobs,leases,networkpolicies,poddisruptionbudgets";
+                 secrets,services,persistentvolumeclaims,deployments,jobs,leases,networkpolicies,poddisruptionbudgets,\
+                 mutatingwebhookconfigurations,validatingwebhookconfigurations";
     let columns = "custom-columns=K:.kind,NS:.metadata.namespace,N:.metadata.name";
     let words = ["get", kinds, "--all-namespaces", "--no-headers", "-o", columns];
     let found = cluster.kubectl_output(&words).await?;

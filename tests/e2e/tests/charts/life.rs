@@ -200,6 +200,33 @@ async fn a_member_that_is_gone_is_uninstalled_all_the_same() -> Result<()> {
     .await
 }
 
+/// A workload that knows of no nodes and tolerates nothing, and a policy that sends it to one.
+async fn a_policy_is_obeyed(kubectl: &Kubectl, node: &str) -> Result<()> {
+    let policy = json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy", "metadata": {"name": "steered"},
+        "spec": {
+            "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "steered"}],
+            "placement": {"clusterAffinity": {"clusterNames": [node]}},
+        },
+    });
+    eventually("the API server asks about policies", SOON, async || {
+        objects::pipe(kubectl, &["apply", "-f", "-"], &policy).await
+    })
+    .await?;
+    eventually("its namespace is covered", SOON, async || {
+        let path = r"jsonpath={.items[*].metadata.labels.federlet\.io/policies}";
+        let covered = kubectl.args(&["get", "namespaces", "-o", path]).await?;
+        ensure!(!covered.is_empty(), "no namespace is");
+        Ok(())
+    })
+    .await?;
+    kubectl.run("create deployment steered --image=nginx").await?;
+    kubectl.run("rollout status deployment/steered --timeout=120s").await?;
+    let on = kubectl.run("get pods -l app=steered -o jsonpath={.items[*].spec.nodeName}").await?;
+    ensure!(on == node, "it is on {on}");
+    Ok(())
+}
+
 /// Nobody serves it any more, so the Job goes to the member itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_is_uninstalled_after_federlet() -> Result<()> {
@@ -209,13 +236,17 @@ async fn a_member_is_uninstalled_after_federlet() -> Result<()> {
         installed
             .sandbox
             .in_namespace("last", async |space| {
-                deploy(&Kubectl::new(installed.host.clone(), &space.namespace), "last", "h-last").await?;
+                let kubectl = Kubectl::new(installed.host.clone(), &space.namespace);
+                deploy(&kubectl, "last", "h-last").await?;
+                a_policy_is_obeyed(&kubectl, "h-last").await?;
                 installed.helm.run(&["uninstall", "federlet", "--wait", "--timeout=180s"]).await?;
                 installed.helm.run(&["uninstall", "h-last", "--wait", "--timeout=180s"]).await?;
                 let member = Kubectl::new(installed.sandbox.cluster("member1")?, &space.namespace);
                 ensure!(running(&member, "last").await?.is_empty(), "its pods run on");
                 let found = installed.host.kubectl_output(&["get", "node/h-last"]).await;
                 ensure!(found.is_err(), "its node is still there");
+                // Nobody could answer any more, and nobody is asked.
+                kubectl.run("run anybody --image=nginx").await?;
                 Ok(())
             })
             .await
