@@ -14,6 +14,7 @@ use crate::{
     top::TopArgs,
     unjoin::UnjoinArgs,
     version::VersionArgs,
+    workload::{exec::ExecArgs, logs::LogsArgs},
 };
 
 /// Federates clusters as nodes of one host cluster.
@@ -55,6 +56,12 @@ enum Command {
 
     /// Shows how full the members are.
     Top(TopArgs),
+
+    /// Shows what all pods of a workload say, in all clusters together.
+    Logs(LogsArgs),
+
+    /// Runs a command in a Ready pod of a workload, in a cluster of choice.
+    Exec(ExecArgs),
 
     /// Lets no new pods onto the node of a member.
     Cordon(CordonArgs),
@@ -105,6 +112,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
         Command::Doctor(args) => runtime.block_on(args.run()),
         Command::Describe(args) => runtime.block_on(args.run()),
         Command::Top(args) => runtime.block_on(args.run()),
+        Command::Logs(args) => runtime.block_on(args.run()),
+        Command::Exec(args) => runtime.block_on(args.run()),
         Command::Version(args) => runtime.block_on(args.run()),
         Command::Completion { shell } => {
             let mut script = vec![];

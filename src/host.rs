@@ -43,6 +43,13 @@ impl HostArgs {
     pub(crate) async fn client(&self) -> anyhow::Result<Client> {
         command_client(self.config().await?)
     }
+
+    /// A client for what goes on as long as a person likes.
+    pub(crate) async fn streaming_client(&self) -> anyhow::Result<Client> {
+        let mut config = answering(self.config().await?);
+        config.read_timeout = None;
+        Ok(client(config, "command", Metrics::default().into())?)
+    }
 }
 
 /// A client for a command that a person waits for.

@@ -23,6 +23,7 @@ mod top;
 mod unjoin;
 mod version;
 mod work;
+mod workload;
 
 use std::process::ExitCode;
 

@@ -37,7 +37,7 @@ mod tests {
         let value = json!({"spec": {"containers": vec![container; 8]}, "é": null, "n": [1, 2.5, -3]});
         let packed = PackedJson::new(&value);
         assert_eq!(packed.open(), value);
-        assert_eq!(packed, PackedJson::new(&value.clone()));
+        assert_eq!(packed, PackedJson::new(&value));
         assert!(packed.0.len() * 3 < value.to_string().len(), "{} bytes", packed.0.len());
         assert_eq!(PackedJson::new(&Value::Null).open(), Value::Null);
     }

@@ -120,7 +120,7 @@ fn millis(duration: Duration) -> f64 {
 }
 
 /// The smallest value that so many percent of all are not above.
-fn percentile(values: &[Duration], percent: usize) -> Duration {
+pub(crate) fn percentile(values: &[Duration], percent: usize) -> Duration {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
     let place = (sorted.len() * percent).div_ceil(100).saturating_sub(1);

@@ -4,12 +4,13 @@ use std::{collections::HashMap, time::Duration};
 
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
 use kube::{
     Api, Client,
     api::{DeleteParams, PostParams},
     runtime::watcher,
 };
+use serde_json::{Value, json};
 use tokio::{
     sync::mpsc,
     time::{Instant, timeout_at},
@@ -105,6 +106,23 @@ impl Load {
         Ok(self.wait(count as usize, Seen::Running).await? - begun)
     }
 
+    /// Creates pods that name a Secret each, which comes a moment later; how long each took to run from then on.
+    pub(crate) async fn after_their_secret(&mut self, count: u32) -> Result<Vec<Duration>> {
+        let secrets: Api<Secret> = Api::namespaced(self.pods.clone().into_client(), &self.namespace);
+        let mut took = Vec::new();
+        for index in 0..count {
+            let name = format!("waits-{index}");
+            let secret = json!({ "envFrom": [{ "secretRef": { "name": name } }] });
+            self.create_with(&name, &secret).await?;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let object = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
+            let begun = Instant::now();
+            secrets.create(&PostParams::default(), &object).await?;
+            took.push(self.wait(1, Seen::Running).await? - begun);
+        }
+        Ok(took)
+    }
+
     /// Deletes all pods with their grace period; how long it took until the last one was gone.
     pub(crate) async fn delete_all(&mut self, count: u32) -> Result<Duration> {
         let begun = Instant::now();
@@ -120,14 +138,23 @@ impl Load {
     }
 
     async fn create(&self, name: &str) -> Result<()> {
-        let pod = serde_json::from_value(serde_json::json!({
+        self.create_with(name, &json!({})).await
+    }
+
+    /// Creates a pod whose container has more than a name and an image.
+    async fn create_with(&self, name: &str, more: &Value) -> Result<()> {
+        let mut container = json!({ "name": "main", "image": "nginx:1" });
+        if let (Some(container), Some(more)) = (container.as_object_mut(), more.as_object()) {
+            container.extend(more.clone());
+        }
+        let pod = serde_json::from_value(json!({
             "metadata": { "name": name },
             "spec": {
                 "nodeName": self.node,
                 "automountServiceAccountToken": false,
                 "terminationGracePeriodSeconds": 1,
                 "tolerations": [{ "operator": "Exists" }],
-                "containers": [{ "name": "main", "image": "nginx:1" }],
+                "containers": [container],
             },
         }))?;
         self.pods

@@ -6,6 +6,8 @@ mod load;
 mod matching;
 mod members;
 mod process;
+mod spent;
+mod webhook;
 
 use std::process::ExitCode;
 
@@ -25,6 +27,8 @@ enum Command {
     Kubelets(kubelets::Args),
     /// Pods through the virtual node of a member beside pods created in the member itself
     Members(members::Args),
+    /// Pods created where a policy covers their namespace beside pods where none does
+    Webhook(webhook::Args),
     /// How long it takes to find the policy of a workload among many; needs no cluster
     Matching(matching::Args),
 }
@@ -34,6 +38,7 @@ async fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Kubelets(args) => kubelets::run(&args).await,
         Command::Members(args) => members::run(&args).await,
+        Command::Webhook(args) => webhook::run(&args).await,
         Command::Matching(args) => matching::run(&args),
     };
     match done {

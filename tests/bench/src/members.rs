@@ -17,9 +17,10 @@ use serde_json::Value;
 use tokio::process::{Child, Command};
 
 use crate::{
-    arms::{Amount, Arm, compare, table},
+    arms::{Amount, Arm, compare, percentile, table},
     kubelets::wait_ready,
     load::Load,
+    spent::Spent,
 };
 
 const MEMBER: &str = "member1";
@@ -56,28 +57,26 @@ async fn measure(instance: &Instance, binary: &Path, args: &Args, progress: &Pro
     let state = State::running(instance)?;
     let (host, member) = (Cluster::open(instance, &state, "host")?, Cluster::open(instance, &state, MEMBER)?);
     let (to_host, to_member) = (host.client().await?, member.client().await?);
-    let serve = start_serve(binary, &host, &state)?;
+    let serve = start_serve(binary, &host, &state, &[])?;
     let ours = Process::find(i32::try_from(serve.id().context("federlet ended")?)?).context("it ended")?;
-    let mut join = Command::new(binary);
-    join.args(["join", MEMBER, "--kubeconfig"])
-        .arg(host.admin_kubeconfig())
-        .arg("--cluster-kubeconfig")
-        .arg(member.admin_kubeconfig());
-    shell::output(&mut join).await?;
-    wait_ready(&to_host, MEMBER).await?;
+    join(binary, &host, &member).await?;
     let kwok = component::daemon(instance, MEMBER, "kwok").context("KWOK does not run")?;
     let amount = Amount { singles: args.singles, many: args.many };
     let mut arms =
         [Arm::new("federlet", &to_host, Some(MEMBER), ours), Arm::new("direct", &to_member, None, kwok)];
+    let mut spent = Spent::of(instance, &["host", MEMBER], ("federlet", ours));
     for round in 1..=args.rounds {
-        for arm in &mut arms {
+        for (side, arm) in arms.iter_mut().enumerate() {
             let step = progress.step(format!("round {round}, {}", arm.name));
+            let before = spent.now();
             arm.round(amount, round).await?;
+            spent.add(side, &before);
             step.done("");
         }
     }
     println!("\n{}", table("through the node", "in the member", compare(&arms[0], &arms[1], amount)));
     let pods = f64::from(args.rounds * (args.singles + args.many));
+    println!("\n{}\n", spent.table("through the node", "in the member", pods));
     for (side, cluster) in [("host", &host), ("member", &member)] {
         let counted: Vec<String> = writes(cluster)?
             .into_iter()
@@ -85,7 +84,31 @@ async fn measure(instance: &Instance, binary: &Path, args: &Args, progress: &Pro
             .collect();
         println!("writes by federlet per pod life, {side}: {}", counted.join(", "));
     }
+    waiting(&to_host, args.singles).await?;
     held(&to_host, ours, args.held, progress).await
+}
+
+/// Pods that wait for a Secret: how long from the moment that it is there until they run.
+async fn waiting(client: &kube::Client, count: u32) -> Result<()> {
+    let mut load = Load::new(client, "waiting", Some(MEMBER), 0).await?;
+    let mut times = load.after_their_secret(count).await?;
+    load.delete_all(count).await?;
+    load.end().await?;
+    times.sort();
+    let last = times.last().copied().unwrap_or_default();
+    println!("a pod that waited for a Secret runs after: median {:?}, most {last:?}", percentile(&times, 50));
+    Ok(())
+}
+
+/// `federlet join` of the member, until its node is Ready.
+pub(crate) async fn join(binary: &Path, host: &Cluster, member: &Cluster) -> Result<()> {
+    let mut join = Command::new(binary);
+    join.args(["join", MEMBER, "--kubeconfig"])
+        .arg(host.admin_kubeconfig())
+        .arg("--cluster-kubeconfig")
+        .arg(member.admin_kubeconfig());
+    shell::output(&mut join).await?;
+    wait_ready(&host.client().await?, MEMBER).await
 }
 
 /// Memory while so many pods run.
@@ -122,12 +145,14 @@ fn writes(cluster: &Cluster) -> Result<BTreeMap<String, u32>> {
     Ok(counted)
 }
 
-fn start_serve(binary: &Path, host: &Cluster, state: &State) -> Result<Child> {
+/// `federlet serve` for the host.
+pub(crate) fn start_serve(binary: &Path, host: &Cluster, state: &State, words: &[&str]) -> Result<Child> {
     let log = std::fs::File::create(checkout().join("target/bench-federlet.log"))?;
     Command::new(binary)
         .args(["serve", "--metrics-addr", "", "--address", &state.plan.subnet.gateway().to_string()])
         .arg("--kubeconfig")
         .arg(host.admin_kubeconfig())
+        .args(words)
         .env_remove("KUBECONFIG")
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)

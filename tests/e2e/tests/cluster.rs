@@ -2,6 +2,8 @@
 
 #[path = "cluster/application.rs"]
 mod application;
+#[path = "cluster/commands.rs"]
+mod commands;
 #[path = "cluster/endings.rs"]
 mod endings;
 #[path = "cluster/fields.rs"]

@@ -168,16 +168,20 @@ impl Installed {
     }
 }
 
-/// Everything of the kinds that we make, in all namespaces.
+/// Everything of the kinds that we make, in all namespaces but those that are going: another test left them.
 async fn everything(cluster: &Cluster) -> Result<BTreeSet<String>> {
     let kinds = "namespaces,nodes,clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts,pods,configmaps,\
                  secrets,services,persistentvolumeclaims,deployments,jobs,leases,networkpolicies,poddisruptionbudgets,\
                  mutatingwebhookconfigurations,validatingwebhookconfigurations";
     let columns = "custom-columns=K:.kind,NS:.metadata.namespace,N:.metadata.name";
     let words = ["get", kinds, "--all-namespaces", "--no-headers", "-o", columns];
+    let ending = ["get", "namespaces", "--field-selector=status.phase=Terminating", "-o", "name"];
+    let ending = cluster.kubectl_output(&ending).await?;
+    let ending: Vec<&str> = ending.lines().filter_map(|name| name.strip_prefix("namespace/")).collect();
+    let is_ending = |line: &String| line.split(' ').skip(1).any(|word| ending.contains(&word));
     let found = cluster.kubectl_output(&words).await?;
     let lines = found.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-    Ok(lines.filter(|line| !STAYS.contains(&line.as_str())).collect())
+    Ok(lines.filter(|line| !STAYS.contains(&line.as_str()) && !is_ending(line)).collect())
 }
 
 /// Our namespace stays, and what Kubernetes puts into every namespace.

@@ -1,0 +1,195 @@
+//! `federlet logs`: what all pods of a workload say, in all clusters.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    io::IsTerminal as _,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use futures::{AsyncBufReadExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, ResourceExt, api::LogParams};
+use tokio::task::JoinSet;
+
+use super::{PodsArgs, cluster, container};
+use crate::{
+    host::{HostArgs, answered},
+    output::say,
+    work::parse_duration,
+};
+
+/// How often to look for pods that are new.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// What tells clusters apart on a terminal: colours that can be read on light and on dark.
+const COLOURS: [u8; 6] = [36, 33, 32, 35, 34, 31];
+
+/// The flags of `federlet logs`.
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    #[command(flatten)]
+    pods: PodsArgs,
+
+    /// Go on, also with pods that come later.
+    #[arg(short, long)]
+    follow: bool,
+
+    /// Of the container before the last restart.
+    #[arg(short, long, conflicts_with = "follow")]
+    previous: bool,
+
+    /// Only so many of the last lines of each container.
+    #[arg(long, value_name = "LINES")]
+    tail: Option<i64>,
+
+    /// Only what is newer than this, such as 5m.
+    #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
+    since: Option<Duration>,
+
+    /// With the time of each line.
+    #[arg(long)]
+    timestamps: bool,
+
+    /// Every container of each pod.
+    #[arg(long, conflicts_with = "container")]
+    all_containers: bool,
+
+    #[command(flatten)]
+    host: HostArgs,
+}
+
+/// A container, and how often it was started: each time it has a log of its own.
+type Key = (String, String, i32);
+
+impl LogsArgs {
+    /// Shows them.
+    pub(crate) async fn run(self) -> anyhow::Result<()> {
+        let client = self.host.streaming_client().await?;
+        let api = self.pods.api(&client);
+        let mut begun: HashSet<Key> = HashSet::new();
+        let mut colours = Colours::default();
+        let mut streams: JoinSet<(Key, anyhow::Result<()>)> = JoinSet::new();
+        let mut failed = None;
+        loop {
+            let pods = self.pods.pods(&client).await?;
+            if pods.is_empty() && !self.follow {
+                bail!("it has no pods there: see `kubectl get pods -o wide`");
+            }
+            for pod in &pods {
+                for name in self.containers(pod)? {
+                    let key = (pod.uid().unwrap_or_default(), name.clone(), restarts(pod, &name));
+                    // What a container said before it was started again, another stream has shown.
+                    let again = begun.iter().any(|(uid, name, _)| (uid, name) == (&key.0, &key.1));
+                    if begun.insert(key.clone()) {
+                        let params = self.params(&name, again);
+                        let prefix =
+                            colours.prefix(cluster(pod), &pod.name_any(), &name, self.all_containers);
+                        let (api, pod) = (api.clone(), pod.name_any());
+                        streams.spawn(async move { (key, copy(&api, &pod, &params, &prefix).await) });
+                    }
+                }
+            }
+            let look = tokio::time::sleep(LOOK);
+            tokio::pin!(look);
+            loop {
+                tokio::select! {
+                    ended = streams.join_next(), if !streams.is_empty() => match ended {
+                        Some(Ok((key, Err(error)))) if self.follow => {
+                            // It has not started, or its node does not answer: it is tried again with the next look.
+                            tracing::debug!(%error, "a log is not there yet");
+                            begun.remove(&key);
+                        }
+                        Some(Ok((_, Err(error)))) => failed = Some(error),
+                        _ => {}
+                    },
+                    () = &mut look, if self.follow => break,
+                    else => return failed.map_or(Ok(()), Err),
+                }
+            }
+        }
+    }
+
+    fn containers(&self, pod: &Pod) -> anyhow::Result<Vec<String>> {
+        if !self.all_containers {
+            return Ok(vec![container(pod, self.pods.container.as_deref())?]);
+        }
+        let spec = pod.spec.clone().unwrap_or_default();
+        let inits = spec.init_containers.into_iter().flatten();
+        Ok(inits.chain(spec.containers).map(|container| container.name).collect())
+    }
+
+    fn params(&self, container: &str, again: bool) -> LogParams {
+        LogParams {
+            container: Some(container.to_owned()),
+            follow: self.follow,
+            previous: self.previous,
+            tail_lines: self.tail.filter(|_| !again),
+            since_seconds: self
+                .since
+                .filter(|_| !again)
+                .map(|since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX)),
+            timestamps: self.timestamps,
+            ..LogParams::default()
+        }
+    }
+}
+
+async fn copy(api: &Api<Pod>, pod: &str, params: &LogParams, prefix: &str) -> anyhow::Result<()> {
+    let stream = api.log_stream(pod, params).await.map_err(|error| answered(pod, &error))?;
+    let mut lines = stream.lines();
+    while let Some(line) = lines.try_next().await.with_context(|| format!("the log of {pod} ended"))? {
+        say!("{prefix}{line}");
+    }
+    Ok(())
+}
+
+fn restarts(pod: &Pod, container: &str) -> i32 {
+    let status = pod.status.clone().unwrap_or_default();
+    let all = status.container_statuses.into_iter().chain(status.init_container_statuses).flatten();
+    all.into_iter().find(|status| status.name == container).map_or(0, |status| status.restart_count)
+}
+
+/// A colour for each cluster, on a terminal.
+#[derive(Debug)]
+struct Colours {
+    on: bool,
+    of: BTreeMap<String, u8>,
+}
+
+impl Default for Colours {
+    fn default() -> Self {
+        let on = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        Self { on, of: BTreeMap::new() }
+    }
+}
+
+impl Colours {
+    fn prefix(&mut self, cluster: &str, pod: &str, container: &str, all: bool) -> String {
+        let next = COLOURS[self.of.len() % COLOURS.len()];
+        let colour = *self.of.entry(cluster.to_owned()).or_insert(next);
+        let who = if all { format!("{pod} {container}") } else { pod.to_owned() };
+        if self.on {
+            format!("\x1b[{colour}m{cluster}\x1b[0m {who} | ")
+        } else {
+            format!("{cluster} {who} | ")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cluster_has_a_colour_and_only_on_a_terminal() {
+        let mut colours = Colours { on: true, of: BTreeMap::new() };
+        let first = colours.prefix("one", "p", "c", false);
+        assert_eq!(first, "\x1b[36mone\x1b[0m p | ");
+        assert_ne!(colours.prefix("two", "p", "c", false)[..5], first[..5]);
+        assert_eq!(colours.prefix("one", "p", "c", false), first);
+        let mut plain = Colours { on: false, of: BTreeMap::new() };
+        assert_eq!(plain.prefix("one", "p", "c", true), "one p c | ");
+    }
+}
