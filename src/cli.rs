@@ -20,7 +20,7 @@ use crate::{
 /// Federates clusters as nodes of one host cluster.
 #[derive(Debug, Parser)]
 #[command(name = "federlet", version, about, arg_required_else_help = true)]
-struct Cli {
+pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
 }

@@ -15,6 +15,8 @@ mod output;
 mod policies;
 mod process;
 mod progress;
+#[cfg(test)]
+mod reference;
 mod serve;
 mod simulate;
 mod table;
