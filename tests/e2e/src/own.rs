@@ -21,10 +21,15 @@ pub struct Own {
 impl Own {
     /// Starts it. Named after this process too, so that two runs of the tests do not meet.
     pub async fn start(name: &str, words: &[&str]) -> Result<Self> {
+        Self::run(name, &[&["up"], words].concat()).await
+    }
+
+    /// Starts it by another command than `up`.
+    pub async fn run(name: &str, words: &[&str]) -> Result<Self> {
         remove_those_of_dead_runs();
         let instance = Instance::new(&format!("{PREFIX}{name}-{}", std::process::id()))?;
         let own = Self { instance };
-        run_sandbox(&own.instance, &[&["up"], words].concat()).await?;
+        run_sandbox(&own.instance, words).await?;
         Ok(own)
     }
 
