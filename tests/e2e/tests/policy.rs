@@ -8,6 +8,8 @@ mod division;
 mod faults;
 #[path = "policy/kinds.rs"]
 mod kinds;
+#[path = "policy/objects.rs"]
+mod objects;
 #[path = "policy/overriding.rs"]
 mod overriding;
 #[path = "policy/refusals.rs"]
