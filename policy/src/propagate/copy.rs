@@ -2,6 +2,7 @@
 
 use federlet_node::decide::digest;
 use federlet_provider::{
+    join::leave::release,
     marks,
     names::{HostId, MemberName},
     target::Anchor,
@@ -202,17 +203,11 @@ fn holds(wanted: &Value, there: &Value) -> bool {
     }
 }
 
-/// A patch that makes a copy nobody's: it stays as it is, and we do not know it any more.
+/// A patch that makes exactly this copy nobody's: it stays as it is, and we do not know it any more.
 pub(super) fn released(copy: &Value) -> Value {
-    let mut patch = json!({ "metadata": {
-        "labels": {}, "annotations": {},
-        "uid": copy.pointer("/metadata/uid"), "resourceVersion": copy.pointer("/metadata/resourceVersion"),
-    }});
-    for label in [marks::HOST, marks::NODE, marks::HOST_UID, marks::PROPAGATED] {
-        patch["metadata"]["labels"][label] = Value::Null;
-    }
-    for annotation in [marks::HOST_NAMESPACE, marks::PRESERVED, marks::SENT] {
-        patch["metadata"]["annotations"][annotation] = Value::Null;
+    let mut patch = release();
+    for field in ["uid", "resourceVersion"] {
+        patch["metadata"][field] = copy.pointer(&format!("/metadata/{field}")).cloned().unwrap_or_default();
     }
     patch
 }

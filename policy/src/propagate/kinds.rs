@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use federlet_provider::{api::Cluster, marks};
-use kube::core::ApiResource;
+use federlet_provider::{copied::CopiedKind, marks};
 
 use crate::{
     api::ResourceBinding,
@@ -32,6 +31,28 @@ pub(super) fn is_copied(object: &Identity) -> bool {
     pod_path(&object.api_version, &object.kind).is_none() || run_by_member(object)
 }
 
+/// Whether pods may come from objects of a kind. Of kinds that nobody knows, they may.
+#[must_use]
+pub(crate) fn may_have_pods(api_version: &str, kind: &str) -> bool {
+    const WITHOUT: [&str; 8] = [
+        "ConfigMap",
+        "Secret",
+        "Service",
+        "ServiceAccount",
+        "PersistentVolumeClaim",
+        "Namespace",
+        "LimitRange",
+        "ResourceQuota",
+    ];
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    match group {
+        "" => !WITHOUT.contains(&kind),
+        "networking.k8s.io" | "rbac.authorization.k8s.io" | "policy" | "autoscaling" | "apiextensions.k8s.io"
+        | "storage.k8s.io" | "scheduling.k8s.io" => false,
+        _ => true,
+    }
+}
+
 /// The kinds to be watched on the host: what policies select and what goes along with it, and whatever may have been sent
 /// before, so that it can be taken back.
 pub(super) fn wanted<'a>(
@@ -54,7 +75,7 @@ pub(super) fn wanted<'a>(
         }
     }
     for cluster in view.clusters.values() {
-        kinds.extend(noted(cluster).iter().filter_map(|text| Some(Noted::read(text)?.kind())));
+        kinds.extend(CopiedKind::all(cluster).into_iter().map(|copied| (copied.api_version, copied.kind)));
     }
     let reserved = Reserved::default();
     kinds.retain(|(api_version, kind)| {
@@ -64,64 +85,6 @@ pub(super) fn wanted<'a>(
     kinds
 }
 
-/// A kind as a Cluster notes it: `apps/v1/daemonsets/DaemonSet`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Noted {
-    pub(super) api_version: String,
-    pub(super) plural: String,
-    pub(super) name: String,
-}
-
-impl Noted {
-    pub(super) fn of(resource: &ApiResource) -> Self {
-        Self {
-            api_version: resource.api_version.clone(),
-            plural: resource.plural.clone(),
-            name: resource.kind.clone(),
-        }
-    }
-
-    pub(super) fn read(text: &str) -> Option<Self> {
-        let (rest, name) = text.rsplit_once('/')?;
-        let (api_version, plural) = rest.rsplit_once('/')?;
-        let all = [api_version, plural, name];
-        all.iter().all(|part| !part.is_empty()).then(|| Self {
-            api_version: api_version.to_owned(),
-            plural: plural.to_owned(),
-            name: name.to_owned(),
-        })
-    }
-
-    pub(super) fn kind(&self) -> Kind {
-        (self.api_version.clone(), self.name.clone())
-    }
-
-    pub(super) fn resource(&self) -> ApiResource {
-        let (group, version) = self.api_version.split_once('/').unwrap_or(("", &self.api_version));
-        ApiResource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            api_version: self.api_version.clone(),
-            kind: self.name.clone(),
-            plural: self.plural.clone(),
-        }
-    }
-}
-
-impl std::fmt::Display for Noted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}/{}", self.api_version, self.plural, self.name)
-    }
-}
-
-/// The kinds of which copies may be in a member.
-pub(super) fn noted(cluster: &Cluster) -> BTreeSet<String> {
-    let annotations = cluster.metadata.annotations.as_ref();
-    let text =
-        annotations.and_then(|all| all.get(marks::COPIED_KINDS)).map(String::as_str).unwrap_or_default();
-    text.split(',').filter(|text| !text.is_empty()).map(str::to_owned).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -129,7 +92,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{api::PropagationPolicy, store::Propagation};
+    use crate::{
+        api::{Cluster, PropagationPolicy},
+        store::Propagation,
+    };
 
     fn policy(kinds: &[(&str, &str)], propagate_deps: bool) -> Arc<Propagation> {
         let selectors: Vec<_> =
@@ -171,19 +137,6 @@ mod tests {
         cluster.metadata.annotations = Some(annotations.into());
         let view = View { clusters: [("m".to_owned(), Arc::new(cluster))].into(), ..View::default() };
         assert_eq!(found(&view, &[binding]), ["v1 Service", "x.io/v1 Widget"]);
-    }
-
-    #[test]
-    fn a_noted_kind_is_read_as_it_was_written() {
-        for text in ["v1/configmaps/ConfigMap", "apps/v1/daemonsets/DaemonSet"] {
-            let read = Noted::read(text).unwrap();
-            assert_eq!(read.to_string(), text);
-            assert_eq!(Noted::of(&read.resource()), read);
-        }
-        assert_eq!(Noted::read("apps/v1/daemonsets/DaemonSet").unwrap().resource().group, "apps");
-        assert!(
-            ["", "ConfigMap", "configmaps/ConfigMap", "//"].iter().all(|text| Noted::read(text).is_none())
-        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::{
 use arc_swap::ArcSwap;
 use federlet_provider::{
     api::Cluster,
+    copied::CopiedKind,
     marks,
     member::{Access, Endpoint},
     site::{Clients, Spaces},
@@ -28,7 +29,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     job::{Job, Jobs},
-    kinds::{self, Noted},
     templates::code,
 };
 use crate::{inventory::Key, store::Kind};
@@ -47,7 +47,7 @@ pub(super) struct Link {
     pub(super) target: ArcSwap<Target>,
     pub(super) spaces: Spaces,
     kinds: Mutex<BTreeMap<Kind, (Arc<Copies>, DropGuard)>>,
-    noted: tokio::sync::Mutex<BTreeSet<String>>,
+    noted: tokio::sync::Mutex<BTreeSet<CopiedKind>>,
     jobs: Jobs,
     stop: CancellationToken,
     _ends: DropGuard,
@@ -102,14 +102,14 @@ impl Link {
             clients,
             target: ArcSwap::from_pointee(target),
             kinds: Mutex::default(),
-            noted: tokio::sync::Mutex::new(kinds::noted(cluster)),
+            noted: tokio::sync::Mutex::new(CopiedKind::all(cluster)),
             jobs,
             _ends: stop.clone().drop_guard(),
             stop,
         });
         // What was sent before is looked for, whether or not anybody still wants it.
-        for noted in kinds::noted(cluster).iter().filter_map(|text| Noted::read(text)) {
-            link.copies(&noted.resource());
+        for copied in CopiedKind::all(cluster) {
+            link.copies(&copied.resource());
         }
         link
     }
@@ -173,14 +173,14 @@ impl Link {
     /// Notes on the Cluster that copies of a kind may be there, before the first one is: whoever comes after us must be
     /// able to find them.
     pub(super) async fn note(&self, host: &Client, resource: &ApiResource) -> Result<(), kube::Error> {
-        let text = Noted::of(resource).to_string();
+        let kind = CopiedKind::from(resource);
         let mut noted = self.noted.lock().await;
-        if noted.contains(&text) {
+        if noted.contains(&kind) {
             return Ok(());
         }
         let mut all = noted.clone();
-        all.insert(text);
-        let list = all.iter().cloned().collect::<Vec<_>>().join(",");
+        all.insert(kind);
+        let list = all.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let clusters: Api<Cluster> = Api::all(host.clone());
         let patch = json!({ "metadata": { "annotations": { marks::COPIED_KINDS: list } } });
         clusters.patch_metadata(&self.name, &PatchParams::default(), &Patch::Merge(&patch)).await?;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use federlet_provider::{errors::brief, marks, target::Target, translate::not_allowed};
+use federlet_provider::{copied::CopiedKind, errors::brief, marks, target::Target, translate::not_allowed};
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
@@ -14,7 +14,7 @@ use super::{
     Shared,
     copy::{self, Marking, Ours, Plan},
     job::{Job, backoff},
-    kinds::{Noted, run_by_member},
+    kinds::run_by_member,
     link::{Copies, Link, There, is_namespace},
     look::DEFINITION,
     rights,
@@ -170,9 +170,10 @@ impl Shared {
             return Some(resource);
         }
         let view = self.store.view();
-        let noted = super::kinds::noted(view.clusters.get(&*link.name)?);
-        let noted = noted.iter().filter_map(|text| Noted::read(text)).find(|noted| noted.kind() == kind(key));
-        noted.map(|noted| noted.resource())
+        let (api_version, name) = kind(key);
+        let copied = CopiedKind::all(view.clusters.get(&*link.name)?);
+        let found = copied.iter().find(|copied| copied.api_version == api_version && copied.kind == name);
+        found.map(CopiedKind::resource)
     }
 
     async fn bring(

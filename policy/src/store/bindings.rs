@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::{ClusterResourceBinding, ResourceBinding},
+    propagate::kinds::may_have_pods,
     watching,
 };
 
@@ -57,9 +58,13 @@ impl Bindings {
         known.values().filter(|binding| binding.namespace().as_deref() == Some(namespace)).cloned().collect()
     }
 
-    /// The namespaces that have any.
+    /// The namespaces that have any of objects that pods may come from.
     pub fn namespaces(&self) -> HashSet<String> {
-        self.known.read().values().filter_map(|binding| binding.namespace()).collect()
+        let known = self.known.read();
+        let with_pods = known.values().filter(|binding| {
+            may_have_pods(&binding.spec.resource.api_version, &binding.spec.resource.kind)
+        });
+        with_pods.filter_map(|binding| binding.namespace()).collect()
     }
 
     /// Waits until they were listed once.

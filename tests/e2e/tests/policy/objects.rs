@@ -93,7 +93,7 @@ async fn objects_go_to_their_members_and_differ_by_override() -> Result<()> {
         for (index, name) in ["settings", "door", "web"].iter().enumerate() {
             policy["spec"]["resourceSelectors"][index]["name"] = json!(name);
         }
-        stage.obey(&policy).await?;
+        stage.apply(&policy).await?;
         has_there(&one, "configmap/settings", ".data.key", "one").await?;
         has_there(&two, "configmap/settings", ".data.key", "two").await?;
         for member in [&one, &two] {
