@@ -194,6 +194,10 @@ impl Reserved {
     /// The label of an object that something else already sends to clusters.
     pub const CLAIMED_BY: &str = "resourcetemplate.karmada.io/claimed-by";
 
+    /// Kinds and names of objects that every cluster makes for itself in each namespace.
+    const OF_EACH_CLUSTER: [(&str, &str); 2] =
+        [("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")];
+
     const GROUPS: [&str; 3] = ["cluster.karmada.io", "policy.karmada.io", "work.karmada.io"];
 
     /// Whether no policy may send this object anywhere.
@@ -208,6 +212,7 @@ impl Reserved {
             || (object.kind == "ConfigMap"
                 && object.namespace == "kube-system"
                 && object.name == "extension-apiserver-authentication")
+            || (object.group().is_empty() && Self::OF_EACH_CLUSTER.contains(&(&object.kind, &object.name)))
     }
 }
 

@@ -178,6 +178,7 @@ impl Shared {
         match job {
             Job::Everything => self.everything(),
             Job::Kind(kind) => {
+                self.tell_about_kind(&self.store.view(), &kind);
                 let mut keys = self.templates.keys(&kind);
                 keys.extend(self.members.keys(&kind));
                 let desk = self.desk.lock();
@@ -201,7 +202,6 @@ impl Shared {
         let kinds = kinds::wanted(&view, bindings.iter().chain(&without).map(|binding| &**binding));
         self.templates.watch_only(&kinds, &self.stop);
         for kind in kinds {
-            self.tell_about_kind(&view, &kind);
             self.jobs.look_at_kind(kind);
         }
     }

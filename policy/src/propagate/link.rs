@@ -29,7 +29,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     job::{Job, Jobs},
-    templates::code,
+    templates::{code, said},
 };
 use crate::{inventory::Key, store::Kind};
 
@@ -296,17 +296,6 @@ impl Follow {
         if let Some(key) = host_key(copy, kind, &self.target) {
             self.jobs.soon(Job::Send(Arc::new(key), self.cluster.clone()));
         }
-    }
-}
-
-/// What an API server said, without the layers around it.
-fn said(error: &watcher::Error) -> String {
-    match error {
-        watcher::Error::InitialListFailed(error)
-        | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => federlet_provider::errors::brief(error),
-        watcher::Error::WatchError(status) => status.message.clone(),
-        other => other.to_string(),
     }
 }
 

@@ -55,16 +55,20 @@ const REASONS: [&str; 13] = [
 
 impl Shared {
     pub(super) async fn report(&self, key: &Arc<Key>) {
-        let (wanted, items) = {
+        let (wanted, binding, items) = {
             let desk = self.desk.lock();
             let Some(entry) = desk.get(&**key) else { return };
             let Some(wanted) = entry.wanted.clone() else { return };
-            let items: Vec<AggregatedStatusItem> =
-                wanted.clusters.keys().map(|cluster| self.item(key, &wanted, entry, cluster)).collect();
             self.tell_troubles(&wanted, entry);
-            (wanted, items)
+            let Some(binding) = self.binding(&wanted.seen) else { return };
+            let before = binding.status.as_ref().map(|status| status.aggregated_status.as_slice());
+            let item = |cluster: &String| {
+                let before = before.unwrap_or_default().iter().find(|item| item.cluster_name == *cluster);
+                self.item(key, &wanted, entry, cluster, before)
+            };
+            let items: Vec<AggregatedStatusItem> = wanted.clusters.keys().map(item).collect();
+            (wanted, binding, items)
         };
-        let Some(binding) = self.binding(&wanted.seen) else { return };
         if let Err(error) = self.write(&wanted, &binding, &items).await {
             tracing::warn!(object = %key, error = brief(&error), "cannot record what became of an object");
             self.jobs.after(super::Job::Report(key.clone()), super::job::backoff(3));
@@ -74,23 +78,27 @@ impl Shared {
         }
     }
 
-    fn item(&self, key: &Key, wanted: &Wanted, entry: &Entry, cluster: &str) -> AggregatedStatusItem {
-        let sent = entry.sent.get(cluster).cloned().unwrap_or_default();
+    /// How the object is in one cluster. What is not known is as it was.
+    fn item(
+        &self,
+        key: &Key,
+        wanted: &Wanted,
+        entry: &Entry,
+        cluster: &str,
+        before: Option<&AggregatedStatusItem>,
+    ) -> AggregatedStatusItem {
+        let unknown = AggregatedStatusItem { cluster_name: cluster.to_owned(), ..Default::default() };
+        let mut item = before.cloned().unwrap_or(unknown);
+        let Some(sent) = entry.sent.get(cluster) else { return item };
+        item.applied = sent.applied;
+        item.applied_message = sent.trouble.as_ref().map(|trouble| trouble.message.clone()).unwrap_or_default();
         let resource = self.templates.served(&kind(key)).map(|served| served.resource);
-        let link = self.members.get(cluster).ok();
-        let copy = link.zip(resource).and_then(|(link, resource)| {
-            match link.copies(&resource).find(key, &link.target.load()) {
-                There::Known(copy) => copy,
-                There::Unknown | There::Trouble(_) => None,
-            }
-        });
-        AggregatedStatusItem {
-            cluster_name: cluster.to_owned(),
-            status: copy.as_ref().and_then(|copy| reflect(copy, wanted.seen.generation)),
-            applied: sent.applied,
-            applied_message: sent.trouble.map(|trouble| trouble.message).unwrap_or_default(),
-            health: copy.as_ref().map(|copy| health(copy)),
+        let Some((link, resource)) = self.members.get(cluster).ok().zip(resource) else { return item };
+        if let There::Known(copy) = link.copies(&resource).find(key, &link.target.load()) {
+            item.status = copy.as_ref().and_then(|copy| reflect(copy, wanted.seen.generation));
+            item.health = copy.as_ref().map(|copy| health(copy));
         }
+        item
     }
 
     /// Events on the template, each piece of news once.

@@ -231,10 +231,14 @@ impl Watched {
                     jobs.look(seen.key());
                 }
                 Some(Err(error)) => {
-                    let lost = code(&error) == Some(404);
-                    tracing::warn!(kind = kind.1, %error, "watching objects that policies select failed, trying again");
-                    self.state.write().trouble = Some(error.to_string());
-                    if lost {
+                    let trouble = said(&error);
+                    let before = self.state.write().trouble.replace(trouble.clone());
+                    // What lasts is said once.
+                    if before.as_ref() != Some(&trouble) {
+                        tracing::warn!(kind = kind.1, trouble, "watching objects that policies select failed, trying again");
+                        jobs.look_at_kind(kind.clone());
+                    }
+                    if code(&error) == Some(404) {
                         return;
                     }
                 }
@@ -297,6 +301,17 @@ pub(super) fn code(error: &watcher::Error) -> Option<u16> {
         | watcher::Error::WatchFailed(kube::Error::Api(status)) => Some(status.code),
         watcher::Error::WatchError(status) => Some(status.code),
         _ => None,
+    }
+}
+
+/// What it said, without the layers around it.
+pub(super) fn said(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => brief(error),
+        watcher::Error::WatchError(status) => status.message.clone(),
+        other => other.to_string(),
     }
 }
 

@@ -21,7 +21,6 @@ use crate::{
 async fn what_is_not_ours_is_left_alone_unless_the_policy_says_otherwise() -> Result<()> {
     beside("conflict", async |stage| {
         let (one, two) = (member(stage, "member1")?, member(stage, "member2")?);
-        one.args(&["create", "namespace", &stage.namespace]).await?;
         pipe(&one, &["create", "-f", "-"], &config_map("settings", "theirs")).await?;
         stage.apply(&config_map("settings", "ours")).await?;
         let mut policy = sends_one("settings", "v1", "ConfigMap", "settings", &[MEMBER1, MEMBER2]);
@@ -38,9 +37,7 @@ async fn what_is_not_ours_is_left_alone_unless_the_policy_says_otherwise() -> Re
         policy["spec"]["conflictResolution"] = json!("Overwrite");
         stage.apply(&policy).await?;
         has_there(&one, "configmap/settings", ".data.key", "ours").await?;
-        applied(stage, "rb/settings-configmap").await?;
-        one.args(&["delete", "namespace", &stage.namespace, "--wait=false"]).await?;
-        Ok(())
+        applied(stage, "rb/settings-configmap").await.map(drop)
     })
     .await
 }
