@@ -189,8 +189,11 @@ async fn pods(client: &Client, object: &Value, asked: &Value) -> anyhow::Result<
     if asked["kind"] == "Pod" {
         return Ok(vec![asked.clone()]);
     }
-    let Some(namespace) = object.pointer("/metadata/namespace").and_then(Value::as_str) else { return Ok(vec![]) };
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource(("v1", "Pod", "pods")));
+    let Some(namespace) = object.pointer("/metadata/namespace").and_then(Value::as_str) else {
+        return Ok(vec![]);
+    };
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), namespace, &resource(("v1", "Pod", "pods")));
     let found = match api.list(&ListParams::default()).await {
         Ok(found) => found.items,
         // Whoever may not see pods still may ask why.

@@ -4,6 +4,8 @@ mod index;
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
+use federlet_provider::join::SYSTEM_NAMESPACE;
+
 use crate::{
     api::{ClusterPropagationPolicy, Preemption, PropagationPolicy, PropagationSpec, ResourceSelector},
     claim::{Claim, PolicyKey},
@@ -184,7 +186,8 @@ pub struct Reserved {
 impl Default for Reserved {
     fn default() -> Self {
         Self {
-            namespaces: ["karmada-system", "karmada-cluster"].map(str::to_owned).into(),
+            // Our own has the credentials of members.
+            namespaces: ["karmada-system", "karmada-cluster", SYSTEM_NAMESPACE].map(str::to_owned).into(),
             prefixes: ["karmada-es-", "kube-"].map(str::to_owned).into(),
         }
     }

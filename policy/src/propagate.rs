@@ -87,11 +87,15 @@ struct Shared {
     stop: CancellationToken,
     along: Mutex<Along>,
     desk: Mutex<HashMap<Key, Entry>>,
+    destinations: Mutex<Option<Landscape>>,
     /// Objects with a binding that were looked at: what they need is known.
     looked: Mutex<HashSet<Key>>,
     /// How often looking at an object failed in a row.
     failed: Mutex<HashMap<Key, u32>>,
 }
+
+/// Clusters that objects may go to, and the view that they were read from.
+type Landscape = (Arc<View>, Arc<Vec<Destination>>);
 
 /// What is known of an object that is to be somewhere, or is.
 #[derive(Default)]
@@ -120,6 +124,7 @@ impl Propagator {
             stop: stop.clone(),
             along: Mutex::default(),
             desk: Mutex::default(),
+            destinations: Mutex::default(),
             looked: Mutex::default(),
             failed: Mutex::default(),
         });

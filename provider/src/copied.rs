@@ -82,7 +82,9 @@ mod tests {
         }
         assert_eq!(CopiedKind::read("apps/v1/daemonsets/DaemonSet").unwrap().resource().group, "apps");
         assert!(
-            ["", "ConfigMap", "configmaps/ConfigMap", "//"].iter().all(|text| CopiedKind::read(text).is_none())
+            ["", "ConfigMap", "configmaps/ConfigMap", "//"]
+                .iter()
+                .all(|text| CopiedKind::read(text).is_none())
         );
         let mut cluster = Cluster::new("m", Default::default());
         assert!(CopiedKind::all(&cluster).is_empty());

@@ -2,11 +2,7 @@
 
 use anyhow::{Context, bail};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};
-use kube::{
-    Api, Client,
-    api::DynamicObject,
-    core::ApiResource,
-};
+use kube::{Api, Client, api::DynamicObject, core::ApiResource};
 use serde_json::Value;
 
 use crate::host::answered;
@@ -65,7 +61,8 @@ impl Finder {
 
     async fn exactly(&self, api_version: &str, kind: &str) -> anyhow::Result<Option<Served>> {
         let list = self.list(api_version).await?;
-        let found = list.and_then(|list| list.resources.into_iter().find(|one| one.kind == kind && is_whole(one)));
+        let found =
+            list.and_then(|list| list.resources.into_iter().find(|one| one.kind == kind && is_whole(one)));
         Ok(found.map(|found| served(api_version, &found)))
     }
 
@@ -108,7 +105,8 @@ fn is_whole(resource: &APIResource) -> bool {
 
 fn is_called(resource: &APIResource, group: &str, called: &str) -> bool {
     let called = called.to_lowercase();
-    let (name, wanted) = called.split_once('.').map_or((called.as_str(), None), |(name, group)| (name, Some(group)));
+    let (name, wanted) =
+        called.split_once('.').map_or((called.as_str(), None), |(name, group)| (name, Some(group)));
     let short = resource.short_names.iter().flatten().any(|short| short == name);
     let named = resource.name == name
         || resource.singular_name == name

@@ -74,7 +74,8 @@ impl Explanation<'_> {
                 self.entry.clusters.contains_key(destination.name())
                     && policy.rules().any(|(target, _)| affinity::includes(target, &destination.cluster))
             };
-            let clusters = self.destinations.iter().filter(touches).map(|one| one.name().to_owned()).collect();
+            let clusters =
+                self.destinations.iter().filter(touches).map(|one| one.name().to_owned()).collect();
             let name = match policy.namespace {
                 Some(namespace) => format!("OverridePolicy {namespace}/{}", policy.name),
                 None => format!("ClusterOverridePolicy {}", policy.name),
@@ -115,7 +116,8 @@ impl Explanation<'_> {
     fn reason(&self) -> Option<String> {
         let along = self.binding.and_then(|binding| binding.pointer("/spec/requiredBy")?.as_array());
         let along: Vec<&str> = along.into_iter().flatten().map(|one| text(one, "/name")).collect();
-        let along = (!along.is_empty()).then(|| format!("it goes along with what these bindings are for: {}", along.join(", ")));
+        let along = (!along.is_empty())
+            .then(|| format!("it goes along with what these bindings are for: {}", along.join(", ")));
         let own = self.entry.reason();
         match (own, along) {
             (Some(own), Some(along)) => Some(format!("{own}; {along}")),
@@ -134,7 +136,10 @@ impl Explanation<'_> {
             let replicas = self.entry.clusters.get(&name).copied().flatten();
             json!({ "name": name, "chosen": chosen.is_some(), "replicas": replicas, "why": why })
         });
-        let overrides = self.overrides().into_iter().map(|(name, clusters)| json!({ "name": name, "clusters": clusters }));
+        let overrides = self
+            .overrides()
+            .into_iter()
+            .map(|(name, clusters)| json!({ "name": name, "clusters": clusters }));
         let pods = self.pods.iter().map(|pod| {
             json!({
                 "name": text(pod, "/metadata/name"), "node": pod.pointer("/spec/nodeName"),
@@ -168,7 +173,8 @@ impl Explanation<'_> {
         line(format!("Policy:     {}", self.policy().unwrap_or_else(|| "none".into())));
         for (number, (name, clusters)) in self.overrides().into_iter().enumerate() {
             let begin = if number == 0 { "Overrides:  " } else { "            " };
-            let place = if clusters.is_empty() { "no cluster that it goes to".into() } else { clusters.join(", ") };
+            let place =
+                if clusters.is_empty() { "no cluster that it goes to".into() } else { clusters.join(", ") };
             line(format!("{begin}{name} ({place})"));
         }
         if let Some(reason) = self.reason() {
@@ -179,7 +185,9 @@ impl Explanation<'_> {
         }
         let clusters = self.clusters();
         if !clusters.is_empty() {
-            let rows = clusters.into_iter().map(|(name, chosen, why)| vec![name, chosen.unwrap_or_else(|| "-".into()), why]);
+            let rows = clusters
+                .into_iter()
+                .map(|(name, chosen, why)| vec![name, chosen.unwrap_or_else(|| "-".into()), why]);
             let chosen = if self.entry.decision.counted { "REPLICAS" } else { "CHOSEN" };
             line(format!("\n{}", table(&["CLUSTER", chosen, "WHY"], rows)));
         }
@@ -237,7 +245,9 @@ mod tests {
         }
         let entries = survey(&inventory);
         let world = inventory.world();
-        let pods = [json!({"metadata": {"name": "web-1"}, "spec": {"nodeName": "m1"}, "status": {"phase": "Running"}})];
+        let pods = [
+            json!({"metadata": {"name": "web-1"}, "spec": {"nodeName": "m1"}, "status": {"phase": "Running"}}),
+        ];
         let explanation = Explanation {
             asked: &object,
             object: &object,
@@ -259,7 +269,10 @@ mod tests {
             assert!(said.contains(expected), "{said}");
         }
         let json = explanation.json();
-        assert_eq!(json["clusters"][0], json!({"name": "m1", "chosen": true, "replicas": null, "why": "chosen"}));
+        assert_eq!(
+            json["clusters"][0],
+            json!({"name": "m1", "chosen": true, "replicas": null, "why": "chosen"})
+        );
         assert_eq!(json["clusters"][1]["chosen"], false);
         assert!(!json["clusters"][1]["why"].as_str().unwrap().is_empty());
     }
@@ -267,8 +280,10 @@ mod tests {
     #[test]
     fn pods_belong_to_what_marked_or_selects_them() {
         let workload = json!({"metadata": {"uid": "u"}, "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": {}}});
-        let marked = |uid: &str| json!({"metadata": {"annotations": {"federlet.io/workload":
-            json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": uid}).to_string()}}});
+        let marked = |uid: &str| {
+            json!({"metadata": {"annotations": {"federlet.io/workload":
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": uid}).to_string()}}})
+        };
         assert!(is_of(&marked("u"), &workload) && !is_of(&marked("v"), &workload));
         let labelled = |app: &str| json!({"metadata": {"labels": {"app": app}}});
         assert!(is_of(&labelled("web"), &workload) && !is_of(&labelled("db"), &workload));

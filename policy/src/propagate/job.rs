@@ -1,7 +1,7 @@
 //! What is to be done, and in whose turn: one thing at a time for each object and cluster.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -69,6 +69,78 @@ impl Jobs {
     }
 }
 
+/// Jobs that are due some time, and those that are being done. No I/O.
+#[derive(Debug, Default)]
+struct Queue {
+    due: HashMap<Job, Instant>,
+    order: BTreeSet<(Instant, Job)>,
+    busy: HashSet<Job>,
+    busy_in: HashMap<Arc<str>, usize>,
+    /// Due while it was being done.
+    again: HashSet<Job>,
+    /// Due while too many others were about the same cluster.
+    parked: HashMap<Arc<str>, VecDeque<Job>>,
+    is_parked: HashSet<Job>,
+}
+
+impl Queue {
+    fn push(&mut self, job: Job, at: Instant) {
+        if let Some(before) = self.due.get(&job).copied() {
+            if before <= at {
+                return;
+            }
+            self.order.remove(&(before, job.clone()));
+        }
+        self.due.insert(job.clone(), at);
+        self.order.insert((at, job));
+    }
+
+    /// When the next job is due, if there is room for one.
+    fn next(&self) -> Option<Instant> {
+        self.order.first().map(|(at, _)| *at).filter(|_| self.busy.len() < AT_ONCE)
+    }
+
+    /// A job to be done now.
+    fn pop(&mut self, now: Instant) -> Option<Job> {
+        while self.next().is_some_and(|at| at <= now) {
+            let (_, job) = self.order.pop_first()?;
+            self.due.remove(&job);
+            if self.busy.contains(&job) {
+                self.again.insert(job);
+                continue;
+            }
+            if let Some(cluster) = job.cluster() {
+                let count = self.busy_in.entry(cluster.clone()).or_default();
+                if *count >= AT_ONCE_IN_A_CLUSTER {
+                    if self.is_parked.insert(job.clone()) {
+                        self.parked.entry(cluster.clone()).or_default().push_back(job);
+                    }
+                    continue;
+                }
+                *count += 1;
+            }
+            self.busy.insert(job.clone());
+            return Some(job);
+        }
+        None
+    }
+
+    fn done(&mut self, job: &Job, now: Instant) {
+        self.busy.remove(job);
+        if self.again.remove(job) {
+            self.push(job.clone(), now);
+        }
+        let Some(cluster) = job.cluster() else { return };
+        if let Some(count) = self.busy_in.get_mut(cluster) {
+            *count = count.saturating_sub(1);
+        }
+        if let Some(next) = self.parked.get_mut(cluster).and_then(VecDeque::pop_front) {
+            self.is_parked.remove(&next);
+            self.push(next, now);
+        }
+    }
+}
+
 /// Does jobs until told to stop, each when it is due and never the same twice at once.
 pub(super) async fn work<F>(
     mut handed_in: mpsc::UnboundedReceiver<(Job, Duration)>,
@@ -77,23 +149,18 @@ pub(super) async fn work<F>(
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let mut due: HashMap<Job, Instant> = HashMap::new();
-    let mut busy: HashSet<Job> = HashSet::new();
+    let mut queue = Queue::default();
     let mut tasks: JoinSet<()> = JoinSet::new();
     let mut running: HashMap<tokio::task::Id, Job> = HashMap::new();
     loop {
-        let next = due.iter().filter(|(job, _)| is_free(job, &busy)).map(|(_, at)| *at).min();
-        let next = next.filter(|_| busy.len() < AT_ONCE);
+        let next = queue.next();
         tokio::select! {
             () = stop.cancelled() => break,
             handed = handed_in.recv() => {
-                let Some(first) = handed else { break };
-                let mut next = Some(first);
-                while let Some((job, wait)) = next {
-                    let at = Instant::now() + wait;
-                    let there = due.entry(job).or_insert(at);
-                    *there = (*there).min(at);
-                    next = handed_in.try_recv().ok();
+                let Some((job, wait)) = handed else { break };
+                queue.push(job, Instant::now() + wait);
+                while let Ok((job, wait)) = handed_in.try_recv() {
+                    queue.push(job, Instant::now() + wait);
                 }
             }
             // A job that panicked is done as well: it is looked at again with everything else.
@@ -106,37 +173,17 @@ pub(super) async fn work<F>(
                     }
                 };
                 if let Some(job) = running.remove(&id) {
-                    busy.remove(&job);
+                    queue.done(&job, Instant::now());
                 }
             }
             () = async { tokio::time::sleep_until(next.unwrap_or_else(Instant::now)).await }, if next.is_some() => {
-                let now = Instant::now();
-                let mut ready: Vec<(Instant, Job)> =
-                    due.iter().filter(|(_, at)| **at <= now).map(|(job, at)| (*at, job.clone())).collect();
-                ready.sort();
-                for (_, job) in ready {
-                    if busy.len() >= AT_ONCE {
-                        break;
-                    }
-                    if !is_free(&job, &busy) {
-                        continue;
-                    }
-                    due.remove(&job);
-                    busy.insert(job.clone());
+                while let Some(job) = queue.pop(Instant::now()) {
                     running.insert(tasks.spawn(run(job.clone())).id(), job);
                 }
             }
         }
     }
     tasks.shutdown().await;
-}
-
-fn is_free(job: &Job, busy: &HashSet<Job>) -> bool {
-    if busy.contains(job) {
-        return false;
-    }
-    let Some(cluster) = job.cluster() else { return true };
-    busy.iter().filter(|other| other.cluster() == Some(cluster)).count() < AT_ONCE_IN_A_CLUSTER
 }
 
 /// How long to wait after so many failures: soon at first, then less and less often.
@@ -178,6 +225,31 @@ mod tests {
             () = tokio::time::sleep(Duration::from_secs(5)) => {}
         }
         assert_eq!(*watched.lock(), [send("a", "well")]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_due_while_it_is_done_is_done_again_once() {
+        let mut queue = Queue::default();
+        let now = Instant::now();
+        queue.push(send("a", "m"), now + Duration::from_secs(5));
+        queue.push(send("a", "m"), now);
+        assert_eq!(queue.pop(now), Some(send("a", "m")));
+        for _ in 0..3 {
+            queue.push(send("a", "m"), now);
+            assert_eq!(queue.pop(now), None, "it is being done");
+        }
+        queue.done(&send("a", "m"), now);
+        assert_eq!(queue.pop(now), Some(send("a", "m")));
+        queue.done(&send("a", "m"), now);
+        assert_eq!((queue.pop(now), queue.next()), (None, None));
+        // What found no room comes in its turn.
+        for number in 0..=AT_ONCE_IN_A_CLUSTER {
+            queue.push(send(&number.to_string(), "m"), now);
+        }
+        let mut doing: Vec<Job> = std::iter::from_fn(|| queue.pop(now)).collect();
+        assert_eq!(doing.len(), AT_ONCE_IN_A_CLUSTER);
+        queue.done(&doing.remove(0), now);
+        assert!(queue.pop(now).is_some_and(|job| !doing.contains(&job)));
     }
 
     #[tokio::test(start_paused = true)]

@@ -47,8 +47,13 @@ pub(crate) fn may_have_pods(api_version: &str, kind: &str) -> bool {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     match group {
         "" => !WITHOUT.contains(&kind),
-        "networking.k8s.io" | "rbac.authorization.k8s.io" | "policy" | "autoscaling" | "apiextensions.k8s.io"
-        | "storage.k8s.io" | "scheduling.k8s.io" => false,
+        "networking.k8s.io"
+        | "rbac.authorization.k8s.io"
+        | "policy"
+        | "autoscaling"
+        | "apiextensions.k8s.io"
+        | "storage.k8s.io"
+        | "scheduling.k8s.io" => false,
         _ => true,
     }
 }

@@ -256,6 +256,10 @@ impl Follow {
                 Some(Ok(watcher::Event::Apply(object))) => {
                     let copy = self.json(object);
                     state.trouble = None;
+                    // What we wrote since is not undone by older news.
+                    if state.objects.get(&place(&copy)).is_some_and(|known| is_newer(known, &copy)) {
+                        continue;
+                    }
                     state.objects.insert(place(&copy), Arc::new(copy.clone()));
                     drop(state);
                     self.changed(&copy, &kind);
@@ -305,6 +309,12 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 
 fn place(copy: &Value) -> (String, String) {
     (text(copy, "/metadata/namespace").to_owned(), text(copy, "/metadata/name").to_owned())
+}
+
+/// Whether one is a later form of the same object. Versions of one kind can be compared.
+fn is_newer(one: &Value, than: &Value) -> bool {
+    let version = |copy: &Value| text(copy, "/metadata/resourceVersion").parse::<u64>().unwrap_or(0);
+    text(one, "/metadata/uid") == text(than, "/metadata/uid") && version(one) > version(than)
 }
 
 /// Whether a kind is that of namespaces, whose names are where others have their namespace.
@@ -357,6 +367,23 @@ mod tests {
     fn target(namespaces: NamespaceMap) -> Target {
         let (host, node) = (HostId::new("h").unwrap(), MemberName::new("m").unwrap());
         Target { namespaces, ..Target::new(host, node, Version::v1(35), ApiAccess::None) }
+    }
+
+    #[test]
+    fn older_news_of_the_same_object_is_no_news() {
+        let copy = |uid: &str, version: &str| json!({"metadata": {"uid": uid, "resourceVersion": version}});
+        for (known, told, expected) in [
+            (("a", "10"), ("a", "9"), true),
+            (("a", "10"), ("a", "10"), false),
+            (("a", "10"), ("a", "11"), false),
+            (("a", "10"), ("b", "9"), false),
+        ] {
+            assert_eq!(
+                is_newer(&copy(known.0, known.1), &copy(told.0, told.1)),
+                expected,
+                "{known:?} {told:?}"
+            );
+        }
     }
 
     #[test]

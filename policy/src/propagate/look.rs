@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     api::{BindingSnapshot, ResourceBinding},
+    decide::Destination,
     depend,
     inventory::Key,
     object::Identity,
@@ -218,22 +219,42 @@ impl Shared {
     }
 
     /// The clusters, with the kinds that definitions bring to them.
-    fn serving(&self, view: &View, key: &Key) -> Vec<crate::decide::Destination> {
-        let destinations = destinations(view);
+    fn serving(&self, view: &Arc<View>, key: &Key) -> Arc<Vec<Destination>> {
+        let destinations = self.destinations(view);
         let group = key.api_version.split_once('/').map_or("", |(group, _)| group);
-        let desk = self.desk.lock();
-        let definitions: Vec<(Arc<Value>, BTreeSet<String>)> = desk
-            .iter()
-            .filter(|(other, _)| !group.is_empty() && other.name.ends_with(&format!(".{group}")))
-            .filter(|(other, _)| (other.api_version.as_str(), other.kind.as_str()) == DEFINITION)
-            .filter_map(|(_, entry)| entry.wanted.as_ref())
-            .map(|wanted| (wanted.template.clone(), wanted.clusters.keys().cloned().collect()))
-            .collect();
-        drop(desk);
-        survey::serving(
-            &destinations,
-            definitions.iter().map(|(definition, clusters)| (&**definition, clusters.clone())),
-        )
+        if !group.contains('.') || (key.api_version.as_str(), key.kind.as_str()) == DEFINITION {
+            return destinations;
+        }
+        let end = format!(".{group}");
+        let definitions: Vec<(Arc<Value>, BTreeSet<String>)> = {
+            let desk = self.desk.lock();
+            let of_group = |other: &Key| {
+                (other.api_version.as_str(), other.kind.as_str()) == DEFINITION && other.name.ends_with(&end)
+            };
+            desk.iter()
+                .filter(|(other, _)| of_group(other))
+                .filter_map(|(_, entry)| entry.wanted.as_ref())
+                .map(|wanted| (wanted.template.clone(), wanted.clusters.keys().cloned().collect()))
+                .collect()
+        };
+        if definitions.is_empty() {
+            return destinations;
+        }
+        let definitions = definitions.iter().map(|(definition, clusters)| (&**definition, clusters.clone()));
+        Arc::new(survey::serving(&destinations, definitions))
+    }
+
+    /// The clusters that objects may go to, read once for each view.
+    fn destinations(&self, view: &Arc<View>) -> Arc<Vec<Destination>> {
+        let mut known = self.destinations.lock();
+        if let Some((of, destinations)) = &*known
+            && Arc::ptr_eq(of, view)
+        {
+            return destinations.clone();
+        }
+        let read = Arc::new(destinations(view));
+        *known = Some((view.clone(), read.clone()));
+        read
     }
 
     /// Says on the policies that select a kind that it cannot be looked at, and why.

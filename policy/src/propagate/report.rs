@@ -91,7 +91,8 @@ impl Shared {
         let mut item = before.cloned().unwrap_or(unknown);
         let Some(sent) = entry.sent.get(cluster) else { return item };
         item.applied = sent.applied;
-        item.applied_message = sent.trouble.as_ref().map(|trouble| trouble.message.clone()).unwrap_or_default();
+        item.applied_message =
+            sent.trouble.as_ref().map(|trouble| trouble.message.clone()).unwrap_or_default();
         let resource = self.templates.served(&kind(key)).map(|served| served.resource);
         let Some((link, resource)) = self.members.get(cluster).ok().zip(resource) else { return item };
         if let There::Known(copy) = link.copies(&resource).find(key, &link.target.load()) {
@@ -265,4 +266,64 @@ fn set(
         None => status.conditions.push(condition),
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::propagate::wanted::Seen;
+
+    fn wanted(waiting: Option<(&'static str, String)>) -> Wanted {
+        Wanted {
+            seen: Arc::new(Seen::default()),
+            template: Arc::default(),
+            clusters: Default::default(),
+            suspension: None,
+            resolution: Default::default(),
+            preserve: false,
+            propagate_deps: false,
+            claim: None,
+            placement: None,
+            affinity: None,
+            required_by: vec![],
+            revision: None,
+            waiting,
+        }
+    }
+
+    fn item(cluster: &str, applied: bool) -> AggregatedStatusItem {
+        AggregatedStatusItem { cluster_name: cluster.into(), applied, ..AggregatedStatusItem::default() }
+    }
+
+    #[test]
+    fn a_binding_says_where_an_object_is_not_and_keeps_still_otherwise() {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let (first, later) = (at("2026-01-01T00:00:00Z"), at("2026-01-02T00:00:00Z"));
+        let items = [item("m1", true), item("m2", false)];
+        let status = status_of(&ResourceBindingStatus::default(), &wanted(None), &items, first);
+        let said: Vec<(&str, &str, &str)> =
+            status.conditions.iter().map(|one| (&*one.type_, &*one.status, &*one.message)).collect();
+        assert_eq!(said[1], ("FullyApplied", "False", "not in m2"));
+        assert_eq!((said[0].0, said[0].1), ("Scheduled", "True"));
+        assert_eq!(status_of(&status, &wanted(None), &items, later), status, "nothing is new");
+        let now = status_of(&status, &wanted(None), &[item("m1", true), item("m2", true)], later);
+        assert_eq!(now.conditions[1].status, "True");
+        assert_eq!(now.conditions[1].last_transition_time, Time(later));
+        assert_eq!(now.conditions[0], status.conditions[0]);
+        let held = status_of(&now, &wanted(Some(("NoClusterFit", "why".into()))), &[], later);
+        assert_eq!((&*held.conditions[0].status, &*held.conditions[0].reason), ("False", "NoClusterFit"));
+    }
+
+    #[test]
+    fn a_balancer_of_the_host_is_left_to_the_host() {
+        let object = |manager: &str| -> DynamicObject {
+            serde_json::from_value(json!({"metadata": {"name": "s", "managedFields": [{"manager": manager, "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:status": {"f:loadBalancer": {"f:ingress": {}}}}}]}}))
+            .unwrap()
+        };
+        assert!(is_kept_by_others(&object("cloud-controller-manager")));
+        assert!(!is_kept_by_others(&object(STATUS_MANAGER)));
+        assert!(same_balancer(&json!({"loadBalancer": {}}), &Value::Null));
+        assert!(!same_balancer(&json!({"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}), &Value::Null));
+    }
 }

@@ -235,7 +235,11 @@ impl Watched {
                     let before = self.state.write().trouble.replace(trouble.clone());
                     // What lasts is said once.
                     if before.as_ref() != Some(&trouble) {
-                        tracing::warn!(kind = kind.1, trouble, "watching objects that policies select failed, trying again");
+                        tracing::warn!(
+                            kind = kind.1,
+                            trouble,
+                            "watching objects that policies select failed, trying again"
+                        );
                         jobs.look_at_kind(kind.clone());
                     }
                     if code(&error) == Some(404) {

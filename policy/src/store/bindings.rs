@@ -61,9 +61,9 @@ impl Bindings {
     /// The namespaces that have any of objects that pods may come from.
     pub fn namespaces(&self) -> HashSet<String> {
         let known = self.known.read();
-        let with_pods = known.values().filter(|binding| {
-            may_have_pods(&binding.spec.resource.api_version, &binding.spec.resource.kind)
-        });
+        let with_pods = known
+            .values()
+            .filter(|binding| may_have_pods(&binding.spec.resource.api_version, &binding.spec.resource.kind));
         with_pods.filter_map(|binding| binding.namespace()).collect()
     }
 

@@ -24,7 +24,9 @@ const ANNOTATIONS: [&str; 3] = [marks::HOST_NAMESPACE, marks::PRESERVED, marks::
 /// A patch that makes an object nobody's: it stays as it is, and we do not know it any more.
 #[must_use]
 pub fn release() -> Value {
-    let none = |keys: &[&str]| keys.iter().map(|key| ((*key).to_owned(), Value::Null)).collect::<serde_json::Map<_, _>>();
+    let none = |keys: &[&str]| {
+        keys.iter().map(|key| ((*key).to_owned(), Value::Null)).collect::<serde_json::Map<_, _>>()
+    };
     json!({ "metadata": { "labels": none(&LABELS), "annotations": none(&ANNOTATIONS) } })
 }
 
@@ -69,7 +71,11 @@ pub(super) async fn take_back(
     Ok(counts)
 }
 
-fn api(member: &Client, resource: &ApiResource, copy: &PartialObjectMeta<DynamicObject>) -> Api<DynamicObject> {
+fn api(
+    member: &Client,
+    resource: &ApiResource,
+    copy: &PartialObjectMeta<DynamicObject>,
+) -> Api<DynamicObject> {
     match copy.namespace() {
         Some(namespace) => Api::namespaced_with(member.clone(), &namespace, resource),
         None => Api::all_with(member.clone(), resource),

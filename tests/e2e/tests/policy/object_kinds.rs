@@ -71,7 +71,9 @@ async fn widgets(stage: &Stage, group: &str) -> Result<()> {
         .await?;
     let version = "apiextensions.k8s.io/v1";
     let crd = own(stage, "crd");
-    stage.apply(&sends_cluster(&crd, version, "CustomResourceDefinition", &definition, &[MEMBER1, MEMBER2])).await?;
+    stage
+        .apply(&sends_cluster(&crd, version, "CustomResourceDefinition", &definition, &[MEMBER1, MEMBER2]))
+        .await?;
     for member in [&one, &two] {
         has_there(member, &format!("crd/{definition}"), ".spec.names.kind", "Widget").await?;
     }
@@ -183,7 +185,8 @@ async fn roles_and_what_two_regions_share() -> Result<()> {
             // Both regions have it, though it is there once.
             applied(stage, &format!("crb/{role}-clusterrole")).await?;
             let uid = edge.args(&["get", &object, "-o", "jsonpath={.metadata.uid}"]).await?;
-            let owner = edge.args(&["get", &object, "-o", "jsonpath={.metadata.labels.federlet\\.io/node}"]).await?;
+            let owner =
+                edge.args(&["get", &object, "-o", "jsonpath={.metadata.labels.federlet\\.io/node}"]).await?;
             let other = if owner == BEIJING { HANGZHOU } else { BEIJING };
             // The one that brought it is not wanted any more: the other takes it over as it is.
             sends["spec"]["placement"]["clusterAffinity"]["clusterNames"] = json!([other]);
@@ -197,7 +200,8 @@ async fn roles_and_what_two_regions_share() -> Result<()> {
             is_gone(&edge, &bound).await
         }
         .await;
-        let mine = [format!("cpp/{policy}"), format!("clusterrole/{role}"), format!("clusterrolebinding/{role}")];
+        let mine =
+            [format!("cpp/{policy}"), format!("clusterrole/{role}"), format!("clusterrolebinding/{role}")];
         cleanly(stage, &mine, played).await
     })
     .await
@@ -211,7 +215,13 @@ async fn a_region_has_its_own_namespace() -> Result<()> {
         let there = format!("{}-{BEIJING}", stage.namespace);
         let edge = Kubectl::new(stage.fleet.sandbox.cluster("edge")?, &there);
         has_there(&edge, "configmap/settings", ".data.key", "one").await?;
-        has_there(&edge, "configmap/settings", ".metadata.annotations.federlet\\.io/host-namespace", &stage.namespace).await?;
+        has_there(
+            &edge,
+            "configmap/settings",
+            ".metadata.annotations.federlet\\.io/host-namespace",
+            &stage.namespace,
+        )
+        .await?;
         applied(stage, "rb/settings-configmap").await?;
         stage.host.run("delete configmap settings").await?;
         is_gone(&edge, "configmap/settings").await
@@ -235,14 +245,16 @@ async fn a_daemon_set_that_the_member_runs_by_itself() -> Result<()> {
             eventually("its pods run on the machines of the member", SOON, async || {
                 let found = member.run("get daemonset agent -o json").await?;
                 let found: Value = serde_json::from_str(&found)?;
-                let (wanted, ready) = (&found["status"]["desiredNumberScheduled"], &found["status"]["numberReady"]);
+                let (wanted, ready) =
+                    (&found["status"]["desiredNumberScheduled"], &found["status"]["numberReady"]);
                 ensure!(wanted == ready && wanted.as_i64() > Some(0), "{}", found["status"]);
                 Ok(())
             })
             .await?;
         }
         eventually("the binding says that it is well", SOON, async || {
-            let found: Value = serde_json::from_str(&stage.host.run("get rb agent-daemonset -o json").await?)?;
+            let found: Value =
+                serde_json::from_str(&stage.host.run("get rb agent-daemonset -o json").await?)?;
             let items = found["status"]["aggregatedStatus"].as_array().cloned().unwrap_or_default();
             ensure!(items.len() == 2 && items.iter().all(|item| item["health"] == "Healthy"), "{items:?}");
             Ok(())

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use federlet_e2e::{
-    SOON, audit,
+    Kubectl, SOON, audit,
     fleet::{MEMBER1, MEMBER2, federlet},
     objects::pipe,
     stage::Stage,
@@ -30,7 +30,8 @@ async fn what_is_not_ours_is_left_alone_unless_the_policy_says_otherwise() -> Re
         let told = stage.told("settings", "Conflict").await?;
         ensure!(told.contains(MEMBER1) && told.contains("was not made by federlet"), "{told}");
         has_there(&one, "configmap/settings", ".data.key", "theirs").await?;
-        let binding: Value = serde_json::from_str(&stage.host.run("get rb settings-configmap -o json").await?)?;
+        let binding: Value =
+            serde_json::from_str(&stage.host.run("get rb settings-configmap -o json").await?)?;
         let item = &binding["status"]["aggregatedStatus"][0];
         ensure!(item["clusterName"] == MEMBER1 && item["applied"].is_null(), "{binding}");
         // The policy goes without it, and nothing of theirs is touched.
@@ -74,7 +75,10 @@ async fn what_is_suspended_stays_as_it_is() -> Result<()> {
         policy["spec"]["suspension"] = json!({"dispatching": true});
         stage.apply(&policy).await?;
         eventually("all is held back", SOON, async || {
-            let said = stage.host.run("get rb settings-configmap -o jsonpath={.status.aggregatedStatus[*].appliedMessage}").await?;
+            let said = stage
+                .host
+                .run("get rb settings-configmap -o jsonpath={.status.aggregatedStatus[*].appliedMessage}")
+                .await?;
             ensure!(said.matches("suspends dispatching").count() == 2, "{said}");
             Ok(())
         })
@@ -104,10 +108,13 @@ async fn what_a_workload_needs_goes_along_and_has_one_owner() -> Result<()> {
     beside("deps", async |stage| {
         let (one, two) = (member(stage, "member1")?, member(stage, "member2")?);
         stage.apply(&config_map("settings", "one")).await?;
-        stage.apply(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}})).await?;
+        stage
+            .apply(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}}))
+            .await?;
         let mut web = deployment("web", 2);
         web["spec"]["template"]["spec"]["serviceAccountName"] = json!("robot");
-        web["spec"]["template"]["spec"]["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": "settings"}}]);
+        web["spec"]["template"]["spec"]["containers"][0]["envFrom"] =
+            json!([{"configMapRef": {"name": "settings"}}]);
         // Without a policy for it, the ConfigMap goes along with the pods.
         stage.obey(&policy("web", "Deployment", "web", &weights(1, 1))).await?;
         stage.create(&web).await?;
@@ -158,8 +165,10 @@ async fn a_restart_writes_nothing_and_misses_nothing() -> Result<()> {
                 "spec": {"type": "NodePort", "selector": {"app": "web"}, "ports": [{"port": 80}]}}))
             .await?;
         stage
-            .apply(&json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "door"},
-                "spec": {"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}}}))
+            .apply(
+                &json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "door"},
+                "spec": {"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}}}),
+            )
             .await?;
         let kinds = [("v1", "ConfigMap"), ("v1", "Service"), ("networking.k8s.io/v1", "Ingress")];
         stage.apply(&sends("all", &kinds, &[MEMBER1, MEMBER2])).await?;
@@ -190,13 +199,60 @@ async fn a_restart_writes_nothing_and_misses_nothing() -> Result<()> {
                 now.entry(name).and_modify(|now| *now -= count);
             }
             now.retain(|_, count| *count > 0);
-            let wrong = now.keys().filter(|name| !["c1", "c2", "c3"].iter().any(|changed| name.contains(&format!("/{changed}"))));
+            let wrong = now.keys().filter(|name| {
+                !["c1", "c2", "c3"].iter().any(|changed| name.contains(&format!("/{changed}")))
+            });
             let wrong: Vec<&String> = wrong.filter(|name| !name.starts_with("events")).collect();
             ensure!(wrong.is_empty(), "{wrong:?} were written without need");
         }
         Ok(())
     })
     .await
+}
+
+/// A region that joins for this test alone, with all that policies send there, and leaves.
+#[tokio::test(flavor = "multi_thread")]
+async fn unjoining_takes_back_all_but_what_shall_stay() -> Result<()> {
+    beside("leave", async |stage| {
+        let host = stage.fleet.host.admin_kubeconfig();
+        let host = host.to_string_lossy();
+        let region = format!("r-{}", stage.namespace);
+        let played = leave(stage, &region, &host).await;
+        let role = format!("clusterrole/{region}");
+        stage.host.args(&["delete", &role, &format!("cpp/{region}"), "--ignore-not-found"]).await?;
+        federlet(&["unjoin", &region, "--kubeconfig", &*host, "--ignore-not-found", "--force"]).await?;
+        played
+    })
+    .await
+}
+
+async fn leave(stage: &Stage, region: &str, host: &str) -> Result<()> {
+    let edge = stage.fleet.sandbox.cluster("edge")?;
+    stage.fleet.join(region, &edge, &["--region-selector=location=beijing"]).await?;
+    for name in ["goes", "stays"] {
+        stage.apply(&config_map(name, "one")).await?;
+        let mut policy = sends_one(name, "v1", "ConfigMap", name, &[region]);
+        policy["spec"]["preserveResourcesOnDeletion"] = json!(name == "stays");
+        stage.apply(&policy).await?;
+    }
+    let rbac = "rbac.authorization.k8s.io/v1";
+    stage
+        .apply(&json!({"apiVersion": rbac, "kind": "ClusterRole", "metadata": {"name": region}, "rules": []}))
+        .await?;
+    let mut policy = sends_one(region, rbac, "ClusterRole", region, &[region]);
+    policy["kind"] = json!("ClusterPropagationPolicy");
+    stage.apply(&policy).await?;
+    let there = Kubectl::new(edge, &format!("{}-{region}", stage.namespace));
+    for object in ["configmap/goes", "configmap/stays", &format!("clusterrole/{region}")] {
+        has_there(&there, object, ".metadata.labels.federlet\\.io/propagated", "true").await?;
+    }
+    federlet(&["unjoin", region, "--kubeconfig", host]).await?;
+    is_gone(&there, "configmap/goes").await?;
+    is_gone(&there, &format!("clusterrole/{region}")).await?;
+    has_there(&there, "configmap/stays", ".data.key", "one").await?;
+    has_there(&there, "configmap/stays", ".metadata.labels", "{\"app\":\"stays\"}").await?;
+    there.args(&["delete", "namespace", &format!("{}-{region}", stage.namespace), "--wait=false"]).await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -214,7 +270,9 @@ async fn it_is_explained() -> Result<()> {
             federlet(&[&["explain", "--kubeconfig", &*host, "-n", &stage.namespace], words].concat()).await
         };
         let said = explain(&["cm", "settings"]).await?;
-        for expected in [&format!("PropagationPolicy {}/settings", stage.namespace), MEMBER1, "chosen", "COPY IN"] {
+        for expected in
+            [&format!("PropagationPolicy {}/settings", stage.namespace), MEMBER1, "chosen", "COPY IN"]
+        {
             ensure!(said.contains(expected), "{expected} is not in {said}");
         }
         let said: Value = serde_json::from_str(&explain(&["deployment", "web", "-o", "json"]).await?)?;
@@ -226,7 +284,10 @@ async fn it_is_explained() -> Result<()> {
         ensure!(said["pods"].as_array().is_some_and(|pods| pods.len() == 3), "{said}");
         let pod = stage.host.run("get pods -l app=web -o jsonpath={.items[0].metadata.name}").await?;
         let said = explain(&["pod", &pod]).await?;
-        ensure!(said.starts_with(&format!("Deployment {}/web", stage.namespace)) && said.contains(&pod), "{said}");
+        ensure!(
+            said.starts_with(&format!("Deployment {}/web", stage.namespace)) && said.contains(&pod),
+            "{said}"
+        );
         let said = explain(&["cm", "nothing"]).await.unwrap_err().to_string();
         ensure!(said.contains("there is no ConfigMap nothing"), "{said}");
         let said = explain(&["nonsense", "x"]).await.unwrap_err().to_string();
