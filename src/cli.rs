@@ -4,6 +4,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::{
     describe::DescribeArgs,
     doctor::DoctorArgs,
+    explain::ExplainArgs,
     get::GetArgs,
     join::JoinArgs,
     node::NodeArgs,
@@ -84,6 +85,11 @@ enum Command {
     /// what each cluster gets. Fails if anything is wrong, so that CI can test policies.
     Simulate(SimulateArgs),
 
+    /// Says why an object is where it is: its policy, its overrides, and each cluster, with the reason for or against it.
+    ///
+    /// Decides anew, with the same code as `serve` and `simulate`, from what the host says now.
+    Explain(ExplainArgs),
+
     /// Prints the version of this program, and of the host.
     Version(VersionArgs),
 
@@ -111,6 +117,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         Command::Drain(args) => runtime.block_on(args.run()),
         Command::Doctor(args) => runtime.block_on(args.run()),
         Command::Describe(args) => runtime.block_on(args.run()),
+        Command::Explain(args) => runtime.block_on(args.run()),
         Command::Top(args) => runtime.block_on(args.run()),
         Command::Logs(args) => runtime.block_on(args.run()),
         Command::Exec(args) => runtime.block_on(args.run()),

@@ -5,6 +5,7 @@ mod clusters;
 mod crds;
 mod describe;
 mod doctor;
+mod explain;
 mod get;
 mod host;
 mod join;

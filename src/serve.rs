@@ -136,6 +136,7 @@ impl ServeArgs {
         let mut rewrite: Option<Arc<dyn Rewrite>> = None;
         if let Some((listener, registration)) = policies.listen(kubelet.address).await? {
             let control = Control::new(control::Host {
+                id: id.clone(),
                 client: own.clone(),
                 watch: watch.clone(),
                 heartbeat: heartbeat_client(config.clone(), metrics.clone())?,

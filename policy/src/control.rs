@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use federlet_node::{contract::NodeName, metrics::Metrics};
+use federlet_provider::names::HostId;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use kube::Client;
 use tokio::net::TcpListener;
@@ -11,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     owners::Owners,
     placer::{Lead, Placer},
+    propagate::Propagator,
     rewrite::Rewriter,
     store::{Bindings, Store},
     tell::Tell,
@@ -19,6 +21,8 @@ use crate::{
 
 /// What policies need of the process.
 pub struct Host {
+    /// Which host: the UID of its `kube-system` namespace.
+    pub id: HostId,
     /// For requests that are answered at once or not at all.
     pub client: Client,
     /// To watch with.
@@ -75,7 +79,18 @@ impl Control {
             tolerations: tolerations(&host.taints).into(),
             own_namespace: host.own_namespace,
         };
-        let webhooks = Arc::new(Webhooks { pods, metrics: host.metrics });
+        let webhooks = Arc::new(Webhooks { pods, metrics: host.metrics.clone() });
+        let cluster_bindings = Arc::<Bindings>::default();
+        let propagator = Propagator {
+            client: host.client.clone(),
+            watch: host.watch.clone(),
+            store: store.clone(),
+            bindings: bindings.clone(),
+            cluster_bindings: cluster_bindings.clone(),
+            tell: tell.clone(),
+            metrics: host.metrics,
+            host: host.id,
+        };
         let lead = Lead::new(host.heartbeat, host.own_namespace, host.identity);
         let placer = Placer {
             client: host.client,
@@ -86,6 +101,7 @@ impl Control {
             tell,
             own_namespace: host.own_namespace,
             fleet_node: host.fleet_node,
+            propagator,
         };
         let registered = async {
             // Whoever is asked must know the answer.
@@ -98,6 +114,7 @@ impl Control {
         tokio::join!(
             store.clone().run(host.watch.clone(), stop.clone()),
             bindings.clone().run(host.watch.clone(), stop.clone()),
+            cluster_bindings.run_cluster(host.watch.clone(), stop.clone()),
             owners.run(host.watch.clone(), stop.clone()),
             serve(listener, certificate, webhooks, stop.clone()),
             Box::pin(placer.run(lead, stop.clone())),

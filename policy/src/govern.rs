@@ -6,6 +6,7 @@ use crate::{
     matching::Reserved,
     object::Identity,
     owners::Meta,
+    propagate::kinds::run_by_member,
     steer,
     store::{Propagation, View},
 };
@@ -50,7 +51,7 @@ pub enum Hold {
 #[must_use]
 pub fn govern(workload: &Meta, view: &View, binding: Option<&ResourceBinding>) -> Option<Governed> {
     let object = &workload.identity;
-    if Reserved::default().holds(object) {
+    if Reserved::default().holds(object) || run_by_member(object) {
         return None;
     }
     let before = binding.and_then(|binding| Some((binding, claim_of(binding)?)));

@@ -28,6 +28,7 @@ pub mod overrides;
 pub mod owners;
 pub mod place;
 pub mod placer;
+pub mod propagate;
 pub mod prune;
 pub mod render;
 pub mod retain;

@@ -4,6 +4,8 @@ mod index;
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
+use federlet_provider::join::SYSTEM_NAMESPACE;
+
 use crate::{
     api::{ClusterPropagationPolicy, Preemption, PropagationPolicy, PropagationSpec, ResourceSelector},
     claim::{Claim, PolicyKey},
@@ -184,7 +186,8 @@ pub struct Reserved {
 impl Default for Reserved {
     fn default() -> Self {
         Self {
-            namespaces: ["karmada-system", "karmada-cluster"].map(str::to_owned).into(),
+            // Our own has the credentials of members.
+            namespaces: ["karmada-system", "karmada-cluster", SYSTEM_NAMESPACE].map(str::to_owned).into(),
             prefixes: ["karmada-es-", "kube-"].map(str::to_owned).into(),
         }
     }
@@ -193,6 +196,10 @@ impl Default for Reserved {
 impl Reserved {
     /// The label of an object that something else already sends to clusters.
     pub const CLAIMED_BY: &str = "resourcetemplate.karmada.io/claimed-by";
+
+    /// Kinds and names of objects that every cluster makes for itself in each namespace.
+    const OF_EACH_CLUSTER: [(&str, &str); 2] =
+        [("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")];
 
     const GROUPS: [&str; 3] = ["cluster.karmada.io", "policy.karmada.io", "work.karmada.io"];
 
@@ -208,6 +215,7 @@ impl Reserved {
             || (object.kind == "ConfigMap"
                 && object.namespace == "kube-system"
                 && object.name == "extension-apiserver-authentication")
+            || (object.group().is_empty() && Self::OF_EACH_CLUSTER.contains(&(&object.kind, &object.name)))
     }
 }
 

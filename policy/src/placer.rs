@@ -34,9 +34,11 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::evict::{Evicted, Evictions};
 pub use self::lead::Lead;
-use self::{lead::Leading, pods::Marked, seen::Group};
+pub(crate) use self::lead::Leading;
+use self::{pods::Marked, seen::Group};
 use crate::{
     owners::Owners,
+    propagate::Propagator,
     store::{Bindings, Store},
     tell::Tell,
 };
@@ -66,6 +68,8 @@ pub struct Placer {
     pub own_namespace: &'static str,
     /// The node that stands for several clusters at once, if there is one.
     pub fleet_node: Option<NodeName>,
+    /// What copies the objects that are no workloads; it leads with the placer.
+    pub propagator: Propagator,
 }
 
 /// What a pass over one workload needs.
@@ -109,7 +113,7 @@ impl Placer {
             owners: self.owners.clone(),
             tell: self.tell.clone(),
             pods: Marked::new(told),
-            leading,
+            leading: leading.clone(),
             evictions: Evictions::default(),
             fleet_node: self.fleet_node.clone(),
         });
@@ -120,6 +124,7 @@ impl Placer {
             cover.run(stop.clone()),
             late::run(&shared, &self.watch, self.own_namespace, stop),
             work(&shared, &mut changed, stop),
+            Box::pin(self.propagator.term(leading, stop)),
         );
     }
 }

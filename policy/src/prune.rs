@@ -26,6 +26,8 @@ pub fn prune(object: &mut Value) {
             "finalizers",
         ],
     );
+    // A second copy of everything, as it was before overrides.
+    remove(object, "/metadata/annotations", &["kubectl.kubernetes.io/last-applied-configuration"]);
     match kind.as_str() {
         "Deployment" => {
             if let Some(annotations) = map(object, "/metadata/annotations") {
@@ -107,6 +109,10 @@ mod tests {
                 json!({"kind": "ConfigMap", "metadata": {"name": "a", "uid": "u", "resourceVersion": "1", "generation": 1, "managedFields": [],
                     "ownerReferences": [], "finalizers": [], "creationTimestamp": "t", "labels": {"x": "y"}}, "data": {"a": "b"}, "status": {}}),
                 json!({"kind": "ConfigMap", "metadata": {"name": "a", "labels": {"x": "y"}}, "data": {"a": "b"}}),
+            ),
+            (
+                json!({"kind": "Secret", "metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "mine": "1"}}}),
+                json!({"kind": "Secret", "metadata": {"annotations": {"mine": "1"}}}),
             ),
             (
                 json!({"kind": "Deployment", "metadata": {"annotations": {"deployment.kubernetes.io/revision": "3", "mine": "1"}}}),

@@ -40,6 +40,12 @@ pub fn retain(desired: &mut Value, observed: &Value) {
     }
     keep_unmanaged(desired, observed, "labels", MANAGED_LABELS);
     keep_unmanaged(desired, observed, "annotations", MANAGED_ANNOTATIONS);
+    retain_by_kind(desired, observed);
+}
+
+/// Puts into `desired` what the member's object keeps because of its kind: all that there is to do where the API server
+/// itself knows which fields are whose.
+pub fn retain_by_kind(desired: &mut Value, observed: &Value) {
     match desired.get("kind").and_then(Value::as_str).unwrap_or_default() {
         "Deployment" => {
             let labels = desired.pointer("/metadata/labels");

@@ -25,6 +25,7 @@ pub use self::{
     bindings::Bindings,
     view::{Override, Propagation, View},
 };
+pub(crate) use self::{bindings::from_cluster, view::Kind};
 use crate::{
     api::{Cluster, ClusterOverridePolicy, ClusterPropagationPolicy, OverridePolicy, PropagationPolicy},
     store::kept::Kept,

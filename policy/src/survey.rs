@@ -84,8 +84,10 @@ pub fn survey(inventory: &Inventory) -> Vec<Entry> {
             }
         }
         if definitions {
-            let made =
-                templates.iter().zip(&decisions).filter_map(|(object, made)| Some((object, made.as_ref()?)));
+            let made = templates
+                .iter()
+                .zip(&decisions)
+                .filter_map(|(object, made)| Some((object, made.as_ref()?.shares.keys().cloned().collect())));
             destinations = serving(world.destinations, made);
         }
     }
@@ -125,12 +127,12 @@ impl<'a> Places<'a> {
 }
 
 /// The clusters, with the kinds that definitions bring to them. A cluster that does not say what it serves needs none.
-fn serving<'a>(
+pub(crate) fn serving<'a>(
     destinations: &[Destination],
-    definitions: impl Iterator<Item = (&'a Value, &'a Decision)>,
+    definitions: impl Iterator<Item = (&'a Value, BTreeSet<String>)>,
 ) -> Vec<Destination> {
     let mut destinations = destinations.to_vec();
-    for (definition, decision) in definitions {
+    for (definition, clusters) in definitions {
         let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (group, kind, name) = (text("/spec/group"), text("/spec/names/kind"), text("/spec/names/plural"));
         let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
@@ -141,7 +143,7 @@ fn serving<'a>(
                 resources: vec![ApiResourceEnablement { name: name.to_owned(), kind: kind.to_owned() }],
             })
             .collect();
-        for one in destinations.iter_mut().filter(|one| decision.shares.contains_key(one.name())) {
+        for one in destinations.iter_mut().filter(|one| clusters.contains(one.name())) {
             if let Some(status) =
                 one.cluster.status.as_mut().filter(|status| !status.api_enablements.is_empty())
             {
@@ -208,7 +210,7 @@ fn made(world: &World<'_>, object: &Value, mut entry: Entry) -> Entry {
 }
 
 /// An error with all that caused it, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

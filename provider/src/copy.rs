@@ -164,7 +164,8 @@ pub fn plan_copy(desired: &Value, current: Option<&Value>, target: &Target) -> C
     if !marks::is_ours(current, &target.host, &target.node) {
         return CopyPlan::Foreign;
     }
-    if text(desired, "kind") == Some("PersistentVolumeClaim") {
+    // What a policy sent is the policy's to change; pods use it as it is.
+    if text(desired, "kind") == Some("PersistentVolumeClaim") || marks::is_propagated(current) {
         return CopyPlan::Nothing;
     }
     let metadata = |object: &Value, field: &str| {

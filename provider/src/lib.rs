@@ -9,6 +9,7 @@ pub mod api;
 pub mod capacity;
 pub mod cluster;
 pub mod clusters;
+pub mod copied;
 pub mod copy;
 pub mod errors;
 pub mod follow;

@@ -47,6 +47,24 @@ pub const FOLLOW: &str = "federlet.io/follow";
 /// Annotation on host Services: `LoadBalancer` asks for a load balancer in the member, too.
 pub const SERVICE_TYPE: &str = "federlet.io/service-type";
 
+/// Label of member objects: a policy sent the copy; it does not go along with pods.
+pub const PROPAGATED: &str = "federlet.io/propagated";
+/// Annotation of such copies: a digest of what was last sent.
+pub const SENT: &str = "federlet.io/sent";
+/// Annotation of such copies: they stay when what they were made from goes.
+pub const PRESERVED: &str = "federlet.io/preserved";
+/// Annotation of a Cluster: the kinds of which copies may be in its member.
+pub const COPIED_KINDS: &str = "federlet.io/copied-kinds";
+/// Annotation of host workloads: `member` has each member run them by its own controllers.
+pub const RUN_BY: &str = "federlet.io/run-by";
+/// Label of ClusterRoles, on either side: what they allow, Federlet may do with objects that policies select.
+pub const OBJECTS_ROLE: &str = "federlet.io/objects";
+
+/// Whether a policy sent this member object.
+pub fn is_propagated(object: &Value) -> bool {
+    label(object, PROPAGATED).is_some()
+}
+
 /// Whether this member object was made by this host for this virtual node.
 pub fn is_ours(object: &Value, host: &HostId, node: &MemberName) -> bool {
     label(object, HOST) == Some(host.as_str()) && label(object, NODE) == Some(node.as_str())

@@ -2,11 +2,13 @@
 
 mod host;
 mod member;
+mod objects;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
 pub use host::{HOST_RIGHTS, NODE_ROLE_LABEL, host_manifests, node_role, node_role_name};
 pub use member::{MEMBER_RIGHTS, member_manifests};
+pub use objects::{HOST_OBJECT_RIGHTS, MEMBER_OBJECT_RIGHTS, MoreObjects};
 
 /// Something that we may do, and what for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -112,7 +112,7 @@ pub struct Anchor {
 
 impl Anchor {
     /// As the owner of an object. With a controller, nothing in the member takes the object for its own.
-    pub(crate) fn owner_reference(&self) -> Value {
+    pub fn owner_reference(&self) -> Value {
         json!({
             "apiVersion": "v1", "kind": "ConfigMap", "name": self.name, "uid": self.uid,
             "controller": true, "blockOwnerDeletion": false,

@@ -18,7 +18,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-pub use self::refuse::{Refusal, Refusals};
+pub use self::refuse::{Refusal, Refusals, not_allowed};
 pub(crate) use self::{
     applied::{Applied, amount, resources},
     volumes::{ROOT_CA, is_api_access},

@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 use federlet_provider::{
     api::{ClusterSpec, FederletSpec, MappingKind, NamespaceMapping, OfflineMode},
     names::MemberName,
+    rights::MoreObjects,
 };
 use k8s_openapi::api::core::v1::Taint;
 
@@ -30,6 +31,11 @@ pub(crate) struct JoinArgs {
 
     #[command(flatten)]
     pub(crate) region: RegionArgs,
+
+    /// Kinds of objects that policies may bring there beside harmless ones, separated by commas [default: what was
+    /// allowed before].
+    #[arg(long, value_delimiter = ',', value_name = "KINDS")]
+    pub(crate) allow_objects: Option<Vec<AllowedObjects>>,
 
     /// How long to wait until the node is Ready; 0 to return at once.
     #[arg(long, default_value = "2m", value_parser = parse_duration, value_name = "DURATION")]
@@ -103,6 +109,18 @@ pub(crate) struct RegionArgs {
     pub(crate) offline: Option<Offline>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AllowedObjects {
+    /// No others.
+    Basic,
+    /// CustomResourceDefinitions.
+    Definitions,
+    /// Roles and their bindings: whoever may write them on the host may then do anything in the member.
+    Roles,
+    /// Workloads that the member runs by itself.
+    Workloads,
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Offline {
     /// The node is NotReady, and the host moves its pods as it does for any node.
@@ -136,6 +154,17 @@ impl JoinArgs {
             federlet: (own != FederletSpec::default()).then_some(own),
             ..ClusterSpec::default()
         }
+    }
+
+    /// The kinds of objects to be allowed, if somebody says so.
+    pub(crate) fn more_objects(&self) -> Option<Vec<MoreObjects>> {
+        let more = |allowed: &AllowedObjects| match allowed {
+            AllowedObjects::Basic => None,
+            AllowedObjects::Definitions => Some(MoreObjects::Definitions),
+            AllowedObjects::Roles => Some(MoreObjects::Roles),
+            AllowedObjects::Workloads => Some(MoreObjects::Workloads),
+        };
+        Some(self.allow_objects.as_ref()?.iter().filter_map(more).collect())
     }
 
     /// The labels of the Cluster.

@@ -11,7 +11,7 @@ use federlet_provider::{
     },
     member::{TOKEN_KEY, Way},
     names::{HostId, MemberName},
-    rights::{node_role, node_role_name},
+    rights::{MoreObjects, node_role, node_role_name},
     settings::MemberSettings,
 };
 use k8s_openapi::{
@@ -61,7 +61,8 @@ impl JoinArgs {
         let spec = self.spec_of(&member)?;
         ensure_namespace(&host).await?;
         spinner.say("making an account in the member");
-        let secret = member.account(&host_id, self.wait, &mut spinner).await?;
+        let secret =
+            member.account(&host_id, self.more_objects().as_deref(), self.wait, &mut spinner).await?;
         let secrets: Api<Secret> = Api::namespaced(host.clone(), SYSTEM_NAMESPACE);
         let apply = PatchParams::apply(FIELD_MANAGER).force();
         secrets
@@ -181,6 +182,7 @@ impl Member {
     async fn account(
         &self,
         host: &HostId,
+        more: Option<&[MoreObjects]>,
         patience: Duration,
         spinner: &mut Spinner,
     ) -> anyhow::Result<Secret> {
@@ -191,7 +193,7 @@ impl Member {
         let begun = tokio::time::Instant::now();
         // Somebody who left a moment ago and joins again meets the old account while it is going.
         loop {
-            match account.ensure(&self.client, host).await {
+            match account.ensure(&self.client, host, more).await {
                 Err(error) if is_terminating(&error) && begun.elapsed() < patience => {
                     spinner
                         .say(format!("waiting until the member has deleted namespace {}", account.namespace));

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     matching::Reserved,
     object::Identity,
+    propagate::kinds::may_have_pods,
     stamp::COVERED,
     store::{Bindings, Store, View},
     watching,
@@ -138,10 +139,12 @@ pub(super) fn covered<'a>(
     let mut named: BTreeSet<String> = decided.into_iter().collect();
     let mut everywhere = false;
     for policy in view.propagation.iter().filter(|policy| !policy.deleting) {
+        let selectors = policy.spec.resource_selectors.iter();
+        let mut selectors = selectors.filter(|one| may_have_pods(&one.api_version, &one.kind)).peekable();
         match &policy.namespace {
-            Some(namespace) => drop(named.insert(namespace.clone())),
+            Some(namespace) => named.extend(selectors.peek().map(|_| namespace.clone())),
             None => {
-                for selector in &policy.spec.resource_selectors {
+                for selector in selectors {
                     everywhere |= selector.namespace.is_empty();
                     named.extend(Some(selector.namespace.clone()).filter(|name| !name.is_empty()));
                 }
@@ -195,5 +198,9 @@ mod tests {
         assert_eq!(found(vec![policy(None, "b")], &["c", "gone"]), "b c");
         assert_eq!(found(vec![policy(None, "")], &[]), "a b c");
         assert_eq!(found(vec![policy(None, "kube-system")], &[]), "");
+        // Where only objects without pods are selected, pods are not our business.
+        let mut objects = Propagation::clone(&policy(None, ""));
+        objects.spec.resource_selectors[0].api_version = "rbac.authorization.k8s.io/v1".into();
+        assert_eq!(found(vec![Arc::new(objects)], &[]), "");
     }
 }

@@ -22,11 +22,11 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Whether this process leads, as of now.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Leading(Arc<Mutex<Option<Instant>>>);
+pub(crate) struct Leading(Arc<Mutex<Option<Instant>>>);
 
 impl Leading {
     /// Whether it does, at this moment.
-    pub(super) fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         self.0.lock().is_some_and(|until| Instant::now() < until)
     }
 

@@ -6,18 +6,24 @@ use std::{
     sync::Arc,
 };
 
-use kube::{Api, Client, ResourceExt, runtime::watcher};
+use kube::{Api, Client, Resource, ResourceExt, runtime::watcher};
 use parking_lot::RwLock;
+use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{api::ResourceBinding, watching};
+use crate::{
+    api::{ClusterResourceBinding, ResourceBinding},
+    propagate::kinds::may_have_pods,
+    watching,
+};
 
 /// The bindings of workloads, by the UID of the workload.
 #[derive(Default)]
 pub struct Bindings {
     known: RwLock<HashMap<String, Arc<ResourceBinding>>>,
     listed: watch::Sender<bool>,
+    changed: watch::Sender<u64>,
 }
 
 impl Bindings {
@@ -28,7 +34,22 @@ impl Bindings {
 
     /// Remembers what was just written, before the watch says so.
     pub fn note(&self, binding: ResourceBinding) {
-        self.known.write().insert(binding.spec.resource.uid.clone(), Arc::new(binding));
+        let uid = binding.spec.resource.uid.clone();
+        let binding = Arc::new(binding);
+        let before = self.known.write().insert(uid, binding.clone());
+        if before.is_none_or(|before| before.spec != binding.spec) {
+            self.changed.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Counts changes of what was decided.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// All.
+    pub fn all(&self) -> Vec<Arc<ResourceBinding>> {
+        self.known.read().values().cloned().collect()
     }
 
     /// All of one namespace.
@@ -37,9 +58,13 @@ impl Bindings {
         known.values().filter(|binding| binding.namespace().as_deref() == Some(namespace)).cloned().collect()
     }
 
-    /// The namespaces that have any.
+    /// The namespaces that have any of objects that pods may come from.
     pub fn namespaces(&self) -> HashSet<String> {
-        self.known.read().values().filter_map(|binding| binding.namespace()).collect()
+        let known = self.known.read();
+        let with_pods = known
+            .values()
+            .filter(|binding| may_have_pods(&binding.spec.resource.api_version, &binding.spec.resource.kind));
+        with_pods.filter_map(|binding| binding.namespace()).collect()
     }
 
     /// Waits until they were listed once.
@@ -48,11 +73,35 @@ impl Bindings {
         let _ = self.listed.subscribe().wait_for(|listed| *listed).await;
     }
 
-    /// Keeps them current until told to stop.
+    /// Keeps those of objects in namespaces current until told to stop.
     pub async fn run(self: Arc<Self>, client: Client, stop: CancellationToken) {
-        let api: Api<ResourceBinding> = Api::all(client);
+        self.follow::<ResourceBinding>(client, "resourcebindings", &stop, |binding| binding).await;
+    }
+
+    /// Keeps those of objects without a namespace current until told to stop.
+    pub async fn run_cluster(self: Arc<Self>, client: Client, stop: CancellationToken) {
+        self.follow(client, "clusterresourcebindings", &stop, from_cluster).await;
+    }
+
+    async fn follow<K>(
+        &self,
+        client: Client,
+        what: &str,
+        stop: &CancellationToken,
+        read: impl Fn(K) -> ResourceBinding,
+    ) where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
+    {
+        let api: Api<K> = Api::all(client);
         let mut relisted = HashSet::new();
-        watching::follow(api, watcher::Config::default(), "resourcebindings", &stop, |event| match event {
+        let read = |event| match event {
+            watcher::Event::Init => watcher::Event::Init,
+            watcher::Event::InitApply(binding) => watcher::Event::InitApply(read(binding)),
+            watcher::Event::InitDone => watcher::Event::InitDone,
+            watcher::Event::Apply(binding) => watcher::Event::Apply(read(binding)),
+            watcher::Event::Delete(binding) => watcher::Event::Delete(read(binding)),
+        };
+        watching::follow(api, watcher::Config::default(), what, stop, |event| match read(event) {
             watcher::Event::Init => relisted.clear(),
             watcher::Event::InitApply(binding) => {
                 relisted.insert(binding.spec.resource.uid.clone());
@@ -69,11 +118,18 @@ impl Bindings {
                 let same = |there: &Arc<ResourceBinding>| there.uid() == binding.uid();
                 if known.get(&binding.spec.resource.uid).is_some_and(same) {
                     known.remove(&binding.spec.resource.uid);
+                    drop(known);
+                    self.changed.send_modify(|count| *count += 1);
                 }
             }
         })
         .await;
     }
+}
+
+/// The same words for an object without a namespace.
+pub(crate) fn from_cluster(binding: ClusterResourceBinding) -> ResourceBinding {
+    ResourceBinding { metadata: binding.metadata, spec: binding.spec.0, status: binding.status }
 }
 
 impl fmt::Debug for Bindings {

@@ -124,6 +124,20 @@ fn what_cannot_be_changed_is_made_again() {
     );
 }
 
+#[test]
+fn what_a_policy_sent_is_used_as_it_is() {
+    let target = region();
+    let desired = copied(&config(&json!({ "k": "v" })), Kind::ConfigMap).unwrap();
+    let mut there = stored(&desired);
+    there["data"] = json!({ "k": "overridden" });
+    assert!(matches!(plan_copy(&desired, Some(&there), &target), CopyPlan::Replace(_)));
+    there["metadata"]["labels"][marks::PROPAGATED] = "true".into();
+    assert_eq!(plan_copy(&desired, Some(&there), &target), CopyPlan::Nothing);
+    // That of another host is nobody's to use.
+    there["metadata"]["labels"][marks::HOST] = "another".into();
+    assert_eq!(plan_copy(&desired, Some(&there), &target), CopyPlan::Foreign);
+}
+
 proptest! {
     #[test]
     fn a_copy_that_was_written_needs_no_more_writes(

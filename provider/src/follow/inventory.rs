@@ -33,10 +33,17 @@ pub(super) struct Inventory {
 
 #[derive(Debug, Default)]
 struct Held {
-    /// UID and version of each.
-    copies: HashMap<Place, (Box<str>, Box<str>)>,
+    copies: HashMap<Place, Found>,
     /// The resources that were listed to the end.
     listed: HashSet<Resource>,
+}
+
+#[derive(Debug)]
+struct Found {
+    uid: Box<str>,
+    version: Box<str>,
+    /// Whether a policy sent it.
+    propagated: bool,
 }
 
 impl Inventory {
@@ -53,13 +60,14 @@ impl Inventory {
     /// Whether the copy in this place is of exactly this UID and version.
     pub(super) fn confirms(&self, place: &Place, uid: &str, version: &str) -> bool {
         let held = self.held.read();
-        held.copies.get(place).is_some_and(|(u, v)| (&**u, &**v) == (uid, version))
+        held.copies.get(place).is_some_and(|it| (&*it.uid, &*it.version) == (uid, version))
     }
 
-    /// Every place of this resource where something of ours is, once it was listed to the end.
+    /// Every place of this resource where something is that goes along with pods, once it was listed to the end.
     pub(super) fn all(&self, resource: Resource) -> Option<Vec<Place>> {
         let held = self.held.read();
-        let ours = || held.copies.keys().filter(|place| place.resource == resource).cloned().collect();
+        let goes_along = |(place, it): &(&Place, &Found)| place.resource == resource && !it.propagated;
+        let ours = || held.copies.iter().filter(goes_along).map(|(place, _)| place.clone()).collect();
         held.listed.contains(&resource).then(ours)
     }
 
@@ -118,10 +126,11 @@ impl Inventory {
         }
         let uid = copy.uid().unwrap_or_default();
         let version = copy.resource_version().unwrap_or_default();
-        self.held
-            .write()
-            .copies
-            .insert(place.clone(), (uid.clone().into_boxed_str(), version.clone().into_boxed_str()));
+        let propagated = copy.labels().contains_key(marks::PROPAGATED);
+        self.held.write().copies.insert(
+            place.clone(),
+            Found { uid: uid.as_str().into(), version: version.as_str().into(), propagated },
+        );
         self.desk.member_changed(&place, &uid, Some(&version));
         Some(place)
     }
@@ -136,10 +145,10 @@ impl Inventory {
         let mut gone = vec![];
         {
             let mut held = self.held.write();
-            held.copies.retain(|place, (uid, _)| {
+            held.copies.retain(|place, it| {
                 let stays = place.resource != resource || listed.contains(place);
                 if !stays {
-                    gone.push((place.clone(), uid.clone()));
+                    gone.push((place.clone(), it.uid.clone()));
                 }
                 stays
             });

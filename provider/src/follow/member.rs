@@ -101,11 +101,12 @@ impl Member {
         }
     }
 
-    /// Takes away what is there if it is ours. Whether something was.
+    /// Takes away what is there if it is ours and no policy sent it. Whether something was.
     pub(super) async fn remove(&self, place: &Place, target: &Target) -> Result<bool, ProviderError> {
         let Some(there) = self.get(place).await? else { return Ok(false) };
         let uid = there.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-        if !marks::is_ours(&there, &target.host, &target.node) || uid.is_empty() {
+        let ours = marks::is_ours(&there, &target.host, &target.node) && !marks::is_propagated(&there);
+        if !ours || uid.is_empty() {
             return Ok(false);
         }
         self.delete(place, uid).await?;

@@ -3,9 +3,11 @@
 use k8s_openapi::{
     api::{
         core::v1::{Namespace, ServiceAccount},
-        rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject},
+        rbac::v1::{
+            AggregationRule, ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
+        },
     },
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference},
 };
 use kube::{
     Api, Client, Resource,
@@ -17,8 +19,11 @@ use super::FIELD_MANAGER;
 use crate::{
     marks,
     names::{HostId, account},
-    rights::{MEMBER_RIGHTS, Right},
+    rights::{MEMBER_OBJECT_RIGHTS, MEMBER_RIGHTS, MoreObjects, Right},
 };
+
+/// Annotation of the role: the kinds of objects that may be copied beside the usual ones.
+const ALLOWED: &str = "federlet.io/allow-objects";
 
 /// The name of the account within its namespace.
 pub const ACCOUNT: &str = "federlet";
@@ -41,13 +46,23 @@ impl Account {
         format!("system:serviceaccount:{}:{ACCOUNT}", self.namespace)
     }
 
-    /// Makes the account, or brings it up to date. `client` belongs to somebody who may give rights.
-    pub async fn ensure(&self, client: &Client, host: &HostId) -> Result<(), kube::Error> {
+    /// Makes the account, or brings it up to date. `client` belongs to somebody who may give rights. `more` are the kinds
+    /// of objects that may be copied beside the usual ones; if nobody says, they stay what they were.
+    pub async fn ensure(
+        &self,
+        client: &Client,
+        host: &HostId,
+        more: Option<&[MoreObjects]>,
+    ) -> Result<(), kube::Error> {
+        let more = match more {
+            Some(more) => more.to_vec(),
+            None => self.allowed(client).await?,
+        };
         let all = |meta: ObjectMeta| ObjectMeta {
             labels: Some([(marks::HOST.to_owned(), host.to_string())].into()),
             ..meta
         };
-        let role: ClusterRole = apply(&Api::all(client.clone()), &self.role(all)).await?;
+        let role: ClusterRole = apply(&Api::all(client.clone()), &self.role(all, &more)).await?;
         // With the role goes everything else, so that leaving is one request, which the account may make itself.
         let owner = OwnerReference {
             api_version: "rbac.authorization.k8s.io/v1".into(),
@@ -58,7 +73,20 @@ impl Account {
         };
         let owned =
             |meta: ObjectMeta| ObjectMeta { owner_references: Some(vec![owner.clone()]), ..all(meta) };
-        apply(&Api::all(client.clone()), &self.binding(owned)).await?;
+        apply(&Api::all(client.clone()), &self.binding(owned, &self.namespace)).await?;
+        // What people in the member allow beyond it, they say by a label.
+        let collected = ClusterRole {
+            metadata: owned(named(&self.collected())),
+            rules: None,
+            aggregation_rule: Some(AggregationRule {
+                cluster_role_selectors: Some(vec![LabelSelector {
+                    match_labels: Some([(marks::OBJECTS_ROLE.to_owned(), "true".to_owned())].into()),
+                    match_expressions: None,
+                }]),
+            }),
+        };
+        apply(&Api::all(client.clone()), &collected).await?;
+        apply(&Api::all(client.clone()), &self.binding(owned, &self.collected())).await?;
         apply(
             &Api::all(client.clone()),
             &Namespace { metadata: owned(named(&self.namespace)), ..Default::default() },
@@ -92,8 +120,23 @@ impl Account {
         }
     }
 
-    fn role(&self, meta: impl Fn(ObjectMeta) -> ObjectMeta) -> ClusterRole {
-        let mut rules: Vec<PolicyRule> = MEMBER_RIGHTS.iter().map(Right::rule).collect();
+    /// The kinds of objects that were allowed before, beside the usual ones.
+    async fn allowed(&self, client: &Client) -> Result<Vec<MoreObjects>, kube::Error> {
+        let roles: Api<ClusterRole> = Api::all(client.clone());
+        let role = roles.get_opt(&self.namespace).await?;
+        let said = role.and_then(|role| role.metadata.annotations?.remove(ALLOWED)).unwrap_or_default();
+        Ok(said.split(',').filter_map(MoreObjects::find).collect())
+    }
+
+    /// The role that collects what people in the member allow by a label.
+    fn collected(&self) -> String {
+        format!("{}-objects", self.namespace)
+    }
+
+    fn role(&self, meta: impl Fn(ObjectMeta) -> ObjectMeta, more: &[MoreObjects]) -> ClusterRole {
+        let also = more.iter().flat_map(|more| more.rights());
+        let all = MEMBER_RIGHTS.iter().chain(MEMBER_OBJECT_RIGHTS).chain(also);
+        let mut rules: Vec<PolicyRule> = all.map(Right::rule).collect();
         rules.push(PolicyRule {
             api_groups: Some(vec!["rbac.authorization.k8s.io".into()]),
             resources: Some(vec!["clusterroles".into()]),
@@ -101,13 +144,16 @@ impl Account {
             verbs: vec!["delete".into()],
             non_resource_urls: None,
         });
-        ClusterRole { metadata: meta(named(&self.namespace)), rules: Some(rules), aggregation_rule: None }
+        let names: Vec<&str> = more.iter().map(|more| more.name()).collect();
+        let mut metadata = meta(named(&self.namespace));
+        metadata.annotations = Some([(ALLOWED.to_owned(), names.join(","))].into());
+        ClusterRole { metadata, rules: Some(rules), aggregation_rule: None }
     }
 
-    fn binding(&self, meta: impl Fn(ObjectMeta) -> ObjectMeta) -> ClusterRoleBinding {
+    fn binding(&self, meta: impl Fn(ObjectMeta) -> ObjectMeta, role: &str) -> ClusterRoleBinding {
         ClusterRoleBinding {
-            metadata: meta(named(&self.namespace)),
-            role_ref: reference("ClusterRole", &self.namespace),
+            metadata: meta(named(role)),
+            role_ref: reference("ClusterRole", role),
             subjects: Some(vec![self.subject()]),
         }
     }
@@ -164,8 +210,8 @@ mod tests {
     #[test]
     fn the_role_is_the_table_and_the_right_to_leave() {
         let account = Account::of(&HostId::new("a").unwrap());
-        let rules = account.role(|meta| meta).rules.unwrap();
-        assert_eq!(rules.len(), MEMBER_RIGHTS.len() + 1);
+        let rules = account.role(|meta| meta, &[]).rules.unwrap();
+        assert_eq!(rules.len(), MEMBER_RIGHTS.len() + MEMBER_OBJECT_RIGHTS.len() + 1);
         let last = rules.last().unwrap();
         assert_eq!(last.resource_names.as_deref(), Some(&[account.namespace][..]));
         assert_eq!(last.verbs, ["delete"]);

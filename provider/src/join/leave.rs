@@ -2,7 +2,11 @@
 //!
 //! Each step can be taken again, and says by itself whether it was: whoever leaves may be interrupted at any time.
 
-use std::fmt;
+mod copies;
+
+pub use self::copies::release;
+
+use std::{collections::BTreeSet, fmt};
 
 use federlet_node::node::LEAVING_ANNOTATION;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, PersistentVolumeClaim, Pod, Secret, Service};
@@ -16,6 +20,7 @@ use serde_json::json;
 use super::{FINALIZER, account::Account};
 use crate::{
     api::Cluster,
+    copied::CopiedKind,
     errors::brief,
     marks,
     names::{HostId, MemberName, anchor},
@@ -49,7 +54,7 @@ impl LeaveError {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remains {
     /// Kinds, and how many of each; only those of which there are any.
-    pub counts: Vec<(&'static str, usize)>,
+    pub counts: Vec<(String, usize)>,
 }
 
 impl Remains {
@@ -62,7 +67,7 @@ impl Remains {
 impl fmt::Display for Remains {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let each =
-            |(kind, count): &(&str, usize)| format!("{count} {kind}{}", if *count == 1 { "" } else { "s" });
+            |(kind, count): &(String, usize)| format!("{count} {kind}{}", if *count == 1 { "" } else { "s" });
         f.write_str(&self.counts.iter().map(each).collect::<Vec<_>>().join(", "))
     }
 }
@@ -81,7 +86,8 @@ pub async fn leave_member(
     let Ok(node) = MemberName::new(&name) else { return Ok(Remains::default()) };
     let left = cluster.annotations().contains_key(LEFT);
     if !left {
-        let remains = clear(member, id, &node).await.map_err(LeaveError::member)?;
+        let copied = CopiedKind::all(cluster);
+        let remains = clear(member, id, &node, &copied).await.map_err(LeaveError::member)?;
         if !remains.is_empty() {
             return Ok(remains);
         }
@@ -143,11 +149,17 @@ fn gone(answer: Result<(), kube::Error>) -> Result<(), kube::Error> {
 
 /// Asks the member to take away all that this host made there for this node, and says what is still there.
 ///
-/// Everything has an anchor for its owner, and the anchors are what is deleted; namespaces that we made go as a whole.
-/// What carries no mark of ours is not touched.
-async fn clear(member: &Client, host: &HostId, node: &MemberName) -> Result<Remains, kube::Error> {
+/// Everything that goes along with pods has an anchor for its owner, and the anchors are what is deleted; what policies sent
+/// is looked for by its kinds; namespaces that we made go as a whole. What carries no mark of ours is not touched.
+async fn clear(
+    member: &Client,
+    host: &HostId,
+    node: &MemberName,
+    copied: &BTreeSet<CopiedKind>,
+) -> Result<Remains, kube::Error> {
     let ours =
         ListParams::default().labels(&format!("{}={host},{}={node}", marks::HOST, marks::NODE)).limit(500);
+    let mut counts = copies::take_back(member, host, node, copied).await?;
     let maps = list::<ConfigMap>(member, &ours).await?;
     let name = anchor(host, node);
     for map in maps.iter().filter(|map| map.name_any() == name) {
@@ -159,7 +171,7 @@ async fn clear(member: &Client, host: &HostId, node: &MemberName) -> Result<Rema
     for namespace in &namespaces {
         delete(&Api::<Namespace>::all(member.clone()), namespace).await?;
     }
-    let counts = [
+    let along = [
         ("Pod", list::<Pod>(member, &ours).await?.len()),
         ("ConfigMap", maps.len()),
         ("Secret", list::<Secret>(member, &ours).await?.len()),
@@ -167,7 +179,9 @@ async fn clear(member: &Client, host: &HostId, node: &MemberName) -> Result<Rema
         ("Service", list::<Service>(member, &ours).await?.len()),
         ("Namespace", namespaces.len()),
     ];
-    Ok(Remains { counts: counts.into_iter().filter(|(_, count)| *count > 0).collect() })
+    let along = along.into_iter().filter(|(_, count)| *count > 0);
+    counts.extend(along.map(|(kind, count)| (kind.to_owned(), count)));
+    Ok(Remains { counts })
 }
 
 async fn list<K>(client: &Client, params: &ListParams) -> Result<Vec<PartialObjectMeta<K>>, kube::Error>
@@ -208,7 +222,7 @@ mod tests {
     #[test]
     fn what_remains_reads_well() {
         assert!(Remains::default().is_empty());
-        let some = Remains { counts: vec![("Pod", 1), ("Secret", 2)] };
+        let some = Remains { counts: vec![("Pod".into(), 1), ("Secret".into(), 2)] };
         assert_eq!(some.to_string(), "1 Pod, 2 Secrets");
     }
 }

@@ -6,8 +6,8 @@ use k8s_openapi::{
 };
 use serde_json::{Value, json};
 
-use super::Right;
-use crate::{join::SYSTEM_NAMESPACE, names::MemberName};
+use super::{HOST_OBJECT_RIGHTS, Right};
+use crate::{join::SYSTEM_NAMESPACE, marks::OBJECTS_ROLE, names::MemberName};
 
 /// What `federlet serve` may do on the host as itself.
 ///
@@ -76,11 +76,16 @@ pub const HOST_RIGHTS: &[Right] = &[
     ),
     Right::new(
         "work.karmada.io",
-        &["resourcebindings"],
-        &["get", "list", "watch", "create", "patch"],
-        "what was decided for each workload",
+        &["resourcebindings", "clusterresourcebindings"],
+        &["get", "list", "watch", "create", "patch", "delete"],
+        "what was decided for each workload and object",
     ),
-    Right::new("work.karmada.io", &["resourcebindings/status"], &["patch"], "and what became of it"),
+    Right::new(
+        "work.karmada.io",
+        &["resourcebindings/status", "clusterresourcebindings/status"],
+        &["patch"],
+        "and what became of it",
+    ),
     Right::new(
         "admissionregistration.k8s.io",
         &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
@@ -199,6 +204,12 @@ pub fn host_manifests() -> Vec<Value> {
     })];
     all.extend(cluster("federlet", json!({ "rules": rules(None) })));
     all.extend(cluster("federlet:nodes", nodes));
+    let objects: Vec<PolicyRule> = HOST_OBJECT_RIGHTS.iter().map(Right::rule).collect();
+    all.extend(cluster("federlet:objects", json!({ "rules": objects })));
+    let more = json!({
+        "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { OBJECTS_ROLE: "true" } }] }, "rules": [],
+    });
+    all.extend(cluster("federlet:more-objects", more));
     let by_namespace: BTreeMap<&str, ()> =
         HOST_RIGHTS.iter().filter_map(|right| Some((right.namespace?, ()))).collect();
     for namespace in by_namespace.into_keys() {

@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
-use super::Right;
+use super::{MEMBER_OBJECT_RIGHTS, Right};
+use crate::marks::OBJECTS_ROLE;
 
 /// What our account may do in a member, in every namespace, since namespaces come and go with those of the host.
 ///
@@ -41,8 +42,8 @@ pub const MEMBER_RIGHTS: &[Right] = &[
     Right::new(
         "",
         &["configmaps", "secrets", "persistentvolumeclaims", "services"],
-        &["get", "list", "watch", "create", "update", "delete"],
-        "what pods refer to goes along with them; only what carries our labels is changed",
+        &["get", "list", "watch", "create", "update", "patch", "delete"],
+        "what pods refer to goes along with them, and what policies select; only what carries our labels is changed",
     ),
     Right::new("", &["events"], &["list", "watch"], "why a pod does not start"),
     Right::new(
@@ -59,7 +60,9 @@ pub const MEMBER_RIGHTS: &[Right] = &[
 pub fn member_manifests() -> Vec<Value> {
     let (name, rbac) = ("federlet", "rbac.authorization.k8s.io");
     let (version, within) = (format!("{rbac}/v1"), json!({ "name": name, "namespace": name }));
-    let rules: Vec<_> = MEMBER_RIGHTS.iter().map(Right::rule).collect();
+    let rules: Vec<_> = MEMBER_RIGHTS.iter().chain(MEMBER_OBJECT_RIGHTS).map(Right::rule).collect();
+    let subjects = json!([{ "kind": "ServiceAccount", "name": name, "namespace": name }]);
+    let more = "federlet:more-objects";
     vec![
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }),
         json!({
@@ -75,7 +78,15 @@ pub fn member_manifests() -> Vec<Value> {
         json!({
             "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": { "name": name },
             "roleRef": { "apiGroup": rbac, "kind": "ClusterRole", "name": name },
-            "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": name }],
+            "subjects": subjects,
+        }),
+        json!({
+            "apiVersion": version, "kind": "ClusterRole", "metadata": { "name": more }, "rules": [],
+            "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { OBJECTS_ROLE: "true" } }] },
+        }),
+        json!({
+            "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": { "name": more },
+            "roleRef": { "apiGroup": rbac, "kind": "ClusterRole", "name": more }, "subjects": subjects,
         }),
     ]
 }

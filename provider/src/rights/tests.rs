@@ -28,7 +28,14 @@ fn the_roles_are_those_of_the_tables() {
 fn the_documentation_shows_the_tables() {
     is_current("../docs/joining.md", |found| {
         let mut text = found.to_owned();
-        for (mark, rights) in [("member", MEMBER_RIGHTS), ("host", HOST_RIGHTS)] {
+        let more: Vec<Right> = MoreObjects::ALL.iter().flat_map(|more| more.rights()).copied().collect();
+        for (mark, rights) in [
+            ("member", MEMBER_RIGHTS),
+            ("member objects", MEMBER_OBJECT_RIGHTS),
+            ("member more", &more),
+            ("host", HOST_RIGHTS),
+            ("host objects", HOST_OBJECT_RIGHTS),
+        ] {
             let (begin, end) = (format!("<!-- rights: {mark} -->\n"), format!("<!-- end: {mark} -->\n"));
             let (from, to) = (text.find(&begin).unwrap() + begin.len(), text.find(&end).unwrap());
             text.replace_range(from..to, &format!("\n{}\n", table(rights)));
@@ -40,7 +47,8 @@ fn the_documentation_shows_the_tables() {
 /// A wildcard, or a right to give rights, is never least.
 #[test]
 fn no_right_opens_more_than_it_says() {
-    for right in MEMBER_RIGHTS.iter().chain(HOST_RIGHTS) {
+    let tables = [MEMBER_RIGHTS, HOST_RIGHTS, MEMBER_OBJECT_RIGHTS, HOST_OBJECT_RIGHTS];
+    for right in tables.into_iter().flatten() {
         let all = [&[right.group], right.resources, right.verbs, right.names].concat();
         assert!(!all.contains(&"*"), "{right:?}");
         for verb in ["escalate", "bind", "deletecollection"] {
@@ -54,7 +62,7 @@ fn no_right_opens_more_than_it_says() {
 
 #[test]
 fn nothing_is_said_twice() {
-    for rights in [MEMBER_RIGHTS, HOST_RIGHTS] {
+    for rights in [MEMBER_RIGHTS, HOST_RIGHTS, MEMBER_OBJECT_RIGHTS, HOST_OBJECT_RIGHTS] {
         for (at, right) in rights.iter().enumerate() {
             let again = rights[..at].iter().find(|other| {
                 other.group == right.group

@@ -36,16 +36,13 @@ pub struct Spaces {
 type Known = Arc<tokio::sync::Mutex<Option<Arc<Space>>>>;
 
 impl Spaces {
-    pub(super) fn new(client: Client) -> Self {
+    /// The namespaces of a member. None is known yet.
+    pub fn new(client: Client) -> Self {
         Self { client, known: Mutex::default() }
     }
 
     /// The place of a namespace of the host, made if it is not there.
-    pub(super) async fn get(
-        &self,
-        host_namespace: &str,
-        target: &Target,
-    ) -> Result<Arc<Space>, ProviderError> {
+    pub async fn get(&self, host_namespace: &str, target: &Target) -> Result<Arc<Space>, ProviderError> {
         let slot = self.known.lock().entry(host_namespace.to_owned()).or_default().clone();
         let mut slot = slot.lock().await;
         if let Some(space) = &*slot {

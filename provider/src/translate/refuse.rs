@@ -157,6 +157,22 @@ pub(super) fn refusals(spec: &Object, target: &Target) -> Refusals {
     Refusals(found)
 }
 
+/// What the Cluster does not allow to the pods of a workload that the member runs by itself. What such pods refer to is the
+/// member's own.
+pub fn not_allowed(spec: &Value, target: &Target) -> Refusals {
+    let Some(spec) = spec.as_object() else { return Refusals::default() };
+    let of_the_host = |refusal: &Refusal| {
+        matches!(
+            refusal,
+            Refusal::RuntimeClass { .. }
+                | Refusal::ResourceClaims
+                | Refusal::VolumeSource { .. }
+                | Refusal::TooOld { .. }
+        )
+    };
+    Refusals(refusals(spec, target).0.into_iter().filter(|refusal| !of_the_host(refusal)).collect())
+}
+
 /// What stands against one container that somebody adds to a pod that runs.
 pub(super) fn of_ephemeral(container: &Value, target: &Target) -> Refusals {
     let mut found = vec![];

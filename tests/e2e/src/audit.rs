@@ -31,6 +31,20 @@ pub fn writes(host: &Cluster, namespace: &str) -> Result<HashMap<String, usize>>
     Ok(written)
 }
 
+/// How often `federlet` wrote each object of a namespace, whatever its kind, as `configmaps/name`.
+pub fn written(cluster: &Cluster, namespace: &str) -> Result<HashMap<String, usize>> {
+    let mut written = HashMap::new();
+    for event in requests(cluster, namespace)? {
+        let ours = event["userAgent"].as_str().is_some_and(|agent| agent.starts_with("federlet/"))
+            && ["create", "update", "patch", "delete"].contains(&event["verb"].as_str().unwrap_or_default());
+        if ours {
+            let text = |field: &str| event["objectRef"][field].as_str().unwrap_or_default().to_owned();
+            *written.entry(format!("{}/{}", text("resource"), text("name"))).or_default() += 1;
+        }
+    }
+    Ok(written)
+}
+
 /// How often one part of `federlet` patched each pod of a namespace.
 pub fn patches(host: &Cluster, namespace: &str, part: &str) -> Result<HashMap<String, usize>> {
     let mut written = HashMap::new();

@@ -167,7 +167,7 @@ impl Fleet {
         let serve = Serve::start(&host, "fleet", &["--webhook-port", &port, "--webhook-url", &url]).await?;
         let fleet = Arc::new(Self { sandbox, host, serve });
         for (node, cluster, region) in MEMBERS {
-            let mut words = vec![];
+            let mut words = vec!["--allow-objects=definitions,roles,workloads"];
             if let Some(region) = region {
                 words.extend(["--region-selector", region]);
             }

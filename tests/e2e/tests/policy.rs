@@ -8,6 +8,12 @@ mod division;
 mod faults;
 #[path = "policy/kinds.rs"]
 mod kinds;
+#[path = "policy/object_kinds.rs"]
+mod object_kinds;
+#[path = "policy/object_rules.rs"]
+mod object_rules;
+#[path = "policy/objects.rs"]
+mod objects;
 #[path = "policy/overriding.rs"]
 mod overriding;
 #[path = "policy/refusals.rs"]

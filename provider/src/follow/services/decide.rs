@@ -120,6 +120,10 @@ pub(super) fn plan(desired: &Value, current: Option<&Value>, target: &Target) ->
     if !marks::is_ours(current, &target.host, &target.node) {
         return CopyPlan::Foreign;
     }
+    // What a policy sent is the policy's to change.
+    if marks::is_propagated(current) {
+        return CopyPlan::Nothing;
+    }
     // An address cannot be taken away from a Service, nor given to one without.
     if is_headless(desired) != is_headless(current) {
         let uid = current.get("metadata").and_then(|metadata| text(metadata, "uid")).unwrap_or_default();

@@ -174,3 +174,19 @@ fn what_would_be_another_pod_on_an_old_member_is_refused() {
     assert_eq!(refusals.len(), 3, "{refusals:?}");
     assert!(refusals.iter().all(|refusal| matches!(refusal, Refusal::TooOld { .. })));
 }
+
+#[test]
+fn a_workload_that_the_member_runs_may_do_no_more_than_pods() {
+    let refused: Vec<Refusal> = not_allowed(&bad_pod()["spec"], &cluster()).iter().cloned().collect();
+    assert!(refused.contains(&Refusal::HostNetwork), "{refused:?}");
+    assert!(refused.contains(&Refusal::HostPath { volume: "etc".to_owned() }), "{refused:?}");
+    // Its runtime classes and devices are the member's own.
+    let foreign = |refusal: &Refusal| {
+        matches!(
+            refusal,
+            Refusal::RuntimeClass { .. } | Refusal::ResourceClaims | Refusal::VolumeSource { .. }
+        )
+    };
+    assert!(!refused.iter().any(foreign), "{refused:?}");
+    assert!(not_allowed(&json!({ "containers": [] }), &cluster()).is_empty());
+}

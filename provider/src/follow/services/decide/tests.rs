@@ -187,6 +187,16 @@ fn a_field_that_the_host_dropped_is_dropped() {
     assert!(matches!(plan(&after, Some(&stored(&before)), &cluster()), CopyPlan::Replace(_)));
 }
 
+#[test]
+fn what_a_policy_sent_is_left_as_it_is() {
+    let wanted = sent(&service(&json!({})));
+    let mut there = stored(&sent(&service(&json!({ "type": "LoadBalancer" }))));
+    there["spec"]["ports"][0]["port"] = 81.into();
+    assert!(matches!(plan(&wanted, Some(&there), &cluster()), CopyPlan::Replace(_)));
+    there["metadata"]["labels"][marks::PROPAGATED] = "true".into();
+    assert_eq!(plan(&wanted, Some(&there), &cluster()), CopyPlan::Nothing);
+}
+
 proptest! {
     /// Sending the same again writes nothing, and what is written once is right.
     #[test]

@@ -1,0 +1,326 @@
+//! Objects of the host that policies may select: metadata of the kinds that concern us, and no others.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    fmt,
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use federlet_provider::errors::brief;
+use futures::StreamExt;
+use kube::{
+    Api, Client,
+    core::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta, PartialObjectMeta},
+    discovery::{self, Scope},
+    runtime::{WatchStreamExt, watcher},
+};
+use parking_lot::{Mutex, RwLock};
+use serde_json::Value;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::{job::Jobs, wanted::Seen};
+use crate::{inventory::Key, object::Identity, store::Kind};
+
+/// A connection that is dead without saying so is noticed within this time.
+const WATCH_SECONDS: u32 = 45;
+/// How often it is looked whether the host serves a kind by now.
+const AGAIN: Duration = Duration::from_secs(5);
+/// What tools write into annotations is not for us.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// What is known of an object of the host.
+#[derive(Clone, Debug)]
+pub(super) enum Found {
+    /// Its kind was not listed to the end yet: nobody knows.
+    Unknown,
+    /// It is not there.
+    Gone,
+    /// It is there.
+    There(Arc<Seen>),
+}
+
+/// A kind as the host serves it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Served {
+    pub(super) resource: ApiResource,
+    pub(super) namespaced: bool,
+}
+
+/// The objects of the kinds that concern us.
+pub(super) struct Templates {
+    client: Client,
+    watch: Client,
+    jobs: Jobs,
+    kinds: Mutex<BTreeMap<Kind, (Arc<Watched>, DropGuard)>>,
+}
+
+#[derive(Default)]
+struct Watched {
+    state: RwLock<State>,
+}
+
+#[derive(Default)]
+struct State {
+    served: Option<Served>,
+    listed: bool,
+    objects: HashMap<(String, String), Arc<Seen>>,
+    trouble: Option<String>,
+}
+
+impl Templates {
+    pub(super) fn new(client: Client, watch: Client, jobs: Jobs) -> Self {
+        Self { client, watch, jobs, kinds: Mutex::default() }
+    }
+
+    /// Watches these kinds from now on, and no others.
+    pub(super) fn watch_only(&self, wanted: &BTreeSet<Kind>, stop: &CancellationToken) {
+        let mut kinds = self.kinds.lock();
+        kinds.retain(|kind, _| wanted.contains(kind));
+        for kind in wanted {
+            kinds.entry(kind.clone()).or_insert_with(|| {
+                tracing::info!(
+                    api_version = kind.0,
+                    kind = kind.1,
+                    "objects of this kind are looked at, for a policy may select them"
+                );
+                let (watched, term) = (Arc::<Watched>::default(), stop.child_token());
+                let (task, client) = (watched.clone(), (self.client.clone(), self.watch.clone()));
+                tokio::spawn(task.run(client, kind.clone(), self.jobs.clone(), term.clone()));
+                (watched, term.drop_guard())
+            });
+        }
+    }
+
+    fn of(&self, kind: &Kind) -> Option<Arc<Watched>> {
+        self.kinds.lock().get(kind).map(|(watched, _)| watched.clone())
+    }
+
+    /// What is known of one.
+    pub(super) fn find(&self, key: &Key) -> Found {
+        let Some(watched) = self.of(&kind(key)) else { return Found::Unknown };
+        let state = watched.state.read();
+        match state.objects.get(&(key.namespace.clone(), key.name.clone())) {
+            Some(seen) => Found::There(seen.clone()),
+            None if state.listed => Found::Gone,
+            None => Found::Unknown,
+        }
+    }
+
+    /// How the host serves a kind.
+    pub(super) fn served(&self, kind: &Kind) -> Option<Served> {
+        self.of(kind)?.state.read().served.clone()
+    }
+
+    /// All objects of a kind.
+    pub(super) fn keys(&self, kind: &Kind) -> Vec<Key> {
+        let Some(watched) = self.of(kind) else { return vec![] };
+        watched.state.read().objects.values().map(|seen| seen.key()).collect()
+    }
+
+    /// The kinds that are watched.
+    pub(super) fn kinds(&self) -> Vec<Kind> {
+        self.kinds.lock().keys().cloned().collect()
+    }
+
+    /// Why the objects of a kind are not known.
+    pub(super) fn trouble(&self, kind: &Kind) -> Option<String> {
+        self.of(kind)?.state.read().trouble.clone()
+    }
+
+    /// Reads an object whole; none if it is gone, or another one by now.
+    pub(super) async fn read(&self, seen: &Seen) -> Result<Option<Value>, kube::Error> {
+        let Identity { api_version, kind, namespace, name, .. } = &seen.identity;
+        let Some(Served { resource, namespaced }) = self.served(&(api_version.clone(), kind.clone())) else {
+            return Ok(None);
+        };
+        let api: Api<DynamicObject> = if namespaced {
+            Api::namespaced_with(self.client.clone(), namespace, &resource)
+        } else {
+            Api::all_with(self.client.clone(), &resource)
+        };
+        let found = api.get_opt(name).await?.filter(|found| found.metadata.uid.as_deref() == Some(&seen.uid));
+        Ok(found.map(|mut found| {
+            found.metadata.managed_fields = None;
+            let mut object = serde_json::to_value(&found).unwrap_or_default();
+            object["apiVersion"] = api_version.as_str().into();
+            object["kind"] = kind.as_str().into();
+            object
+        }))
+    }
+}
+
+pub(super) fn kind(key: &Key) -> Kind {
+    (key.api_version.clone(), key.kind.clone())
+}
+
+impl Watched {
+    async fn run(
+        self: Arc<Self>,
+        (client, watch): (Client, Client),
+        kind: Kind,
+        jobs: Jobs,
+        stop: CancellationToken,
+    ) {
+        loop {
+            match find(&client, &kind).await {
+                Ok(Some(served)) => {
+                    self.state.write().served = Some(served.clone());
+                    self.follow(&watch, &kind, &served, &jobs, &stop).await;
+                }
+                // There are no objects of a kind that there is not. Those of a definition that went are gone.
+                Ok(None) => {
+                    let mut state = self.state.write();
+                    let news = !state.listed || !state.objects.is_empty();
+                    *state = State {
+                        listed: true,
+                        trouble: Some("the host does not serve it".into()),
+                        ..State::default()
+                    };
+                    drop(state);
+                    if news {
+                        jobs.look_at_kind(kind.clone());
+                    }
+                }
+                Err(error) => self.state.write().trouble = Some(brief(&error)),
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(AGAIN) => {}
+            }
+        }
+    }
+
+    /// Until told to stop, or until the host does not know the kind any more.
+    async fn follow(
+        &self,
+        client: &Client,
+        kind: &Kind,
+        served: &Served,
+        jobs: &Jobs,
+        stop: &CancellationToken,
+    ) {
+        let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &served.resource);
+        let config = watcher::Config::default().timeout(WATCH_SECONDS);
+        let mut events = pin!(watcher(api, config).default_backoff());
+        let mut relisted: HashSet<(String, String)> = HashSet::new();
+        loop {
+            let event = tokio::select! {
+                () = stop.cancelled() => return,
+                event = events.next() => event,
+            };
+            match event {
+                Some(Ok(watcher::Event::Init)) => relisted.clear(),
+                Some(Ok(watcher::Event::InitApply(object))) => {
+                    let seen = seen(kind, object.metadata);
+                    relisted.insert(place(&seen));
+                    self.note(seen, None);
+                }
+                Some(Ok(watcher::Event::InitDone)) => {
+                    let mut state = self.state.write();
+                    state.objects.retain(|place, _| relisted.contains(place));
+                    (state.listed, state.trouble) = (true, None);
+                    drop(state);
+                    jobs.look_at_kind(kind.clone());
+                }
+                Some(Ok(watcher::Event::Apply(object))) => self.note(seen(kind, object.metadata), Some(jobs)),
+                Some(Ok(watcher::Event::Delete(object))) => {
+                    let seen = seen(kind, object.metadata);
+                    self.state.write().objects.remove(&place(&seen));
+                    jobs.look(seen.key());
+                }
+                Some(Err(error)) => {
+                    let trouble = said(&error);
+                    let before = self.state.write().trouble.replace(trouble.clone());
+                    // What lasts is said once.
+                    if before.as_ref() != Some(&trouble) {
+                        tracing::warn!(
+                            kind = kind.1,
+                            trouble,
+                            "watching objects that policies select failed, trying again"
+                        );
+                        jobs.look_at_kind(kind.clone());
+                    }
+                    if code(&error) == Some(404) {
+                        return;
+                    }
+                }
+                None => return,
+            }
+        }
+    }
+
+    fn note(&self, seen: Seen, jobs: Option<&Jobs>) {
+        let (place, seen) = (place(&seen), Arc::new(seen));
+        let before = self.state.write().objects.insert(place, seen.clone());
+        if let Some(jobs) = jobs.filter(|_| before.is_none_or(|before| before != seen)) {
+            jobs.look(seen.key());
+        }
+    }
+}
+
+fn place(seen: &Seen) -> (String, String) {
+    (seen.identity.namespace.clone(), seen.identity.name.clone())
+}
+
+fn seen((api_version, kind): &Kind, meta: ObjectMeta) -> Seen {
+    let mut annotations = meta.annotations.unwrap_or_default();
+    annotations.remove(LAST_APPLIED);
+    Seen {
+        identity: Identity {
+            api_version: api_version.clone(),
+            kind: kind.clone(),
+            namespace: meta.namespace.unwrap_or_default(),
+            name: meta.name.unwrap_or_default(),
+            labels: meta.labels.unwrap_or_default(),
+            annotations,
+        },
+        uid: meta.uid.unwrap_or_default(),
+        version: meta.resource_version.unwrap_or_default(),
+        generation: meta.generation.unwrap_or_default(),
+        deleting: meta.deletion_timestamp.is_some(),
+    }
+}
+
+/// How an API server serves a kind; none if it does not.
+async fn find(client: &Client, (api_version, kind): &Kind) -> Result<Option<Served>, kube::Error> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let kind = GroupVersionKind::gvk(group, version, kind);
+    match discovery::pinned_kind(client, &kind).await {
+        Ok((resource, capabilities)) => {
+            Ok(Some(Served { resource, namespaced: capabilities.scope == Scope::Namespaced }))
+        }
+        Err(kube::Error::Discovery(_)) => Ok(None),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What an API server answered to a watch.
+pub(super) fn code(error: &watcher::Error) -> Option<u16> {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status)) => Some(status.code),
+        watcher::Error::WatchError(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+/// What it said, without the layers around it.
+pub(super) fn said(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => brief(error),
+        watcher::Error::WatchError(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+impl fmt::Debug for Templates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Templates").field("kinds", &self.kinds()).finish_non_exhaustive()
+    }
+}

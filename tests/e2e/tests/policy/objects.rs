@@ -1,0 +1,148 @@
+//! Objects that are no workloads, in the members that their policy chooses.
+
+use anyhow::{Result, ensure};
+use federlet_e2e::{
+    Kubectl, SOON,
+    fleet::{MEMBER1, MEMBER2},
+    stage::Stage,
+};
+use federlet_sandbox::eventually;
+use serde_json::{Value, json};
+
+use crate::scene::{Scene, beside};
+
+/// A policy for objects of these kinds, on these clusters.
+pub(crate) fn sends(name: &str, kinds: &[(&str, &str)], clusters: &[&str]) -> Value {
+    let selectors: Vec<_> =
+        kinds.iter().map(|(version, kind)| json!({"apiVersion": version, "kind": kind})).collect();
+    json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy", "metadata": {"name": name},
+        "spec": {
+            "resourceSelectors": selectors, "placement": {"clusterAffinity": {"clusterNames": clusters}},
+        },
+    })
+}
+
+/// One object alone, so that `kube-root-ca.crt` and others stay where they are.
+pub(crate) fn sends_one(name: &str, version: &str, kind: &str, object: &str, clusters: &[&str]) -> Value {
+    let mut policy = sends(name, &[(version, kind)], clusters);
+    policy["spec"]["resourceSelectors"][0]["name"] = json!(object);
+    policy
+}
+
+pub(crate) fn config_map(name: &str, value: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"app": name}}, "data": {"key": value}})
+}
+
+/// kubectl in a member, in the namespace of the test.
+pub(crate) fn member(stage: &Stage, name: &str) -> Result<Kubectl> {
+    Ok(Kubectl::new(stage.fleet.sandbox.cluster(name)?, &stage.namespace))
+}
+
+/// Waits until a field of an object in a member is this; `<none>` if the object is not there.
+pub(crate) async fn has_there(member: &Kubectl, object: &str, path: &str, expected: &str) -> Result<()> {
+    eventually(&format!("{object} has {path} = {expected}"), SOON, async || {
+        let words = ["get", object, "--ignore-not-found", "-o", &format!("jsonpath=x{{{path}}}")];
+        let found = member.args(&words).await?;
+        let found = found.strip_prefix('x').unwrap_or("<none>");
+        ensure!(found == expected, "it is {found:?}");
+        Ok(())
+    })
+    .await
+}
+
+pub(crate) async fn is_gone(member: &Kubectl, object: &str) -> Result<()> {
+    has_there(member, object, ".metadata.name", "<none>").await
+}
+
+/// Waits until a binding says that all copies are as they should be.
+pub(crate) async fn applied(stage: &Stage, binding: &str) -> Result<Value> {
+    eventually(&format!("{binding} is applied"), SOON, async || {
+        let found: Value = serde_json::from_str(&stage.host.args(&["get", binding, "-o", "json"]).await?)?;
+        let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let good = conditions.iter().any(|one| one["type"] == "FullyApplied" && one["status"] == "True");
+        ensure!(good, "it says {}", found["status"]);
+        Ok(found)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_go_to_their_members_and_differ_by_override() -> Result<()> {
+    beside("objects", async |stage| {
+        let (one, two) = (member(stage, "member1")?, member(stage, "member2")?);
+        stage
+            .apply(&json!({
+                "apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy", "metadata": {"name": "differ"},
+                "spec": {
+                    "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "settings"}],
+                    "overrideRules": [{"targetCluster": {"clusterNames": [MEMBER2]}, "overriders": {
+                        "plaintext": [{"path": "/data/key", "operator": "replace", "value": "two"}]}}],
+                },
+            }))
+            .await?;
+        stage.apply(&config_map("settings", "one")).await?;
+        stage
+            .apply(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "door"}, "stringData": {"key": "open"}}))
+            .await?;
+        stage
+            .apply(&json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+                "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}))
+            .await?;
+        let mut policy = sends("all", &[("v1", "ConfigMap"), ("v1", "Secret"), ("v1", "Service")], &[MEMBER1, MEMBER2]);
+        for (index, name) in ["settings", "door", "web"].iter().enumerate() {
+            policy["spec"]["resourceSelectors"][index]["name"] = json!(name);
+        }
+        stage.apply(&policy).await?;
+        has_there(&one, "configmap/settings", ".data.key", "one").await?;
+        has_there(&two, "configmap/settings", ".data.key", "two").await?;
+        for member in [&one, &two] {
+            has_there(member, "secret/door", ".data.key", "b3Blbg==").await?;
+            has_there(member, "service/web", ".spec.ports[0].port", "80").await?;
+            has_there(member, "configmap/settings", ".metadata.labels.federlet\\.io/propagated", "true").await?;
+        }
+        let binding = applied(stage, "rb/settings-configmap").await?;
+        let clusters = binding["spec"]["clusters"].to_string();
+        ensure!(clusters.contains(MEMBER1) && clusters.contains(MEMBER2), "{clusters}");
+        let service = applied(stage, "rb/web-service").await?;
+        ensure!(service["status"]["aggregatedStatus"][0]["health"] == "Healthy", "{service}");
+
+        // A change follows, also one of the override.
+        stage.apply(&config_map("settings", "more")).await?;
+        has_there(&one, "configmap/settings", ".data.key", "more").await?;
+        stage.host.run("delete op differ").await?;
+        has_there(&two, "configmap/settings", ".data.key", "more").await?;
+        // So does what the template loses.
+        stage.host.run("label configmap settings app-").await?;
+        has_there(&one, "configmap/settings", ".metadata.labels.app", "").await?;
+
+        // What somebody changes or deletes in the member comes back.
+        one.run("patch configmap settings -p {\"data\":{\"key\":\"theirs\"}}").await?;
+        has_there(&one, "configmap/settings", ".data.key", "more").await?;
+        two.run("delete configmap settings").await?;
+        has_there(&two, "configmap/settings", ".data.key", "more").await?;
+
+        // The policy changes its mind.
+        policy["spec"]["placement"]["clusterAffinity"]["clusterNames"] = json!([MEMBER2]);
+        stage.apply(&policy).await?;
+        is_gone(&one, "configmap/settings").await?;
+        is_gone(&one, "service/web").await?;
+        has_there(&two, "configmap/settings", ".data.key", "more").await?;
+
+        // The policy goes: what it sent stays, and is looked after.
+        stage.host.run("delete pp all").await?;
+        stage.apply(&config_map("settings", "later")).await?;
+        has_there(&two, "configmap/settings", ".data.key", "later").await?;
+
+        // The template goes.
+        stage.host.run("delete configmap settings").await?;
+        is_gone(&two, "configmap/settings").await?;
+        eventually("its binding goes", SOON, async || {
+            let left = stage.host.run("get rb settings-configmap --ignore-not-found").await?;
+            ensure!(left.is_empty(), "{left}");
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
