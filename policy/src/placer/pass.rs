@@ -71,8 +71,7 @@ impl Shared {
         };
         let plan = Situation {
             governed: &governed,
-            api_version: &workload.identity.api_version,
-            kind: &workload.identity.kind,
+            identity: &workload.identity,
             uid: &workload.uid,
             pods: &pods,
             view: &view,
@@ -81,11 +80,13 @@ impl Shared {
             fleet_node: self.fleet_node.as_ref().map(|node| node.as_str()),
         }
         .plan();
-        let written = self.write_pods(&pods, &plan).await;
         let count = pods.iter().filter(|pod| pod.counts()).count();
-        if count > 0 {
-            self.record(&workload, &governed, &plan, count).await;
-        }
+        // Who makes copies reads the record as soon as a pod is placed.
+        let (written, ()) = tokio::join!(self.write_pods(&pods, &plan), async {
+            if count > 0 {
+                self.record(&workload, &governed, &plan, count).await;
+            }
+        });
         self.report(&workload, &pods, &plan);
         let moved = self.move_pods(&pods, &plan, &governed).await;
         let waits = plan.waiting.is_some().then_some(WAITING);

@@ -8,16 +8,26 @@ use std::{
 
 use kube::{Api, Client, ResourceExt, runtime::watcher};
 use parking_lot::RwLock;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{api::ResourceBinding, watching};
 
+/// Changes that a listener may be behind.
+const BACKLOG: usize = 1024;
+
 /// The bindings of workloads, by the UID of the workload.
-#[derive(Default)]
 pub struct Bindings {
     known: RwLock<HashMap<String, Arc<ResourceBinding>>>,
     listed: watch::Sender<bool>,
+    changed: broadcast::Sender<String>,
+}
+
+impl Default for Bindings {
+    fn default() -> Self {
+        let (known, listed) = (RwLock::default(), watch::Sender::default());
+        Self { known, listed, changed: broadcast::Sender::new(BACKLOG) }
+    }
 }
 
 impl Bindings {
@@ -28,7 +38,23 @@ impl Bindings {
 
     /// Remembers what was just written, before the watch says so.
     pub fn note(&self, binding: ResourceBinding) {
-        self.known.write().insert(binding.spec.resource.uid.clone(), Arc::new(binding));
+        let workload = binding.spec.resource.uid.clone();
+        let before = self.known.write().insert(workload.clone(), Arc::new(binding.clone()));
+        let same =
+            |before: &Arc<ResourceBinding>| before.spec == binding.spec && before.uid() == binding.uid();
+        if !before.as_ref().is_some_and(same) {
+            let _ = self.changed.send(workload);
+        }
+    }
+
+    /// The UIDs of workloads for which something else was decided, from now on.
+    pub fn changes(&self) -> broadcast::Receiver<String> {
+        self.changed.subscribe()
+    }
+
+    /// Whether they were listed once.
+    pub fn is_complete(&self) -> bool {
+        *self.listed.borrow()
     }
 
     /// All of one namespace.
