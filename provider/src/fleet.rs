@@ -42,6 +42,9 @@ use self::{child::Children, mean::Counters};
 /// The name of the node. No member can have it.
 pub const FLEET: &str = "fleet";
 
+/// The taint that keeps pods off the node which nobody sent there: it has room for all of them, and runs none.
+pub const FLEET_TAINT: &str = "federlet.io/fleet";
+
 /// Changes that the node may be behind before it is told to compare everything.
 const BACKLOG: usize = 8192;
 

@@ -2,13 +2,17 @@
 //! passes it on to one of its nodes.
 
 use form_urlencoded::Serializer;
-use http::{Method, Request, Uri};
+use http::{HeaderName, HeaderValue, Method, Request, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{LogOptions, LogSource, UpgradeKind, UpgradeRequest};
 
 /// What stands for itself in a segment of a path.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Here a query stands a second time. An API server that passes a request on to a node loses the one in the URL if the
+/// request is to change the protocol.
+pub(crate) const QUERY: HeaderName = HeaderName::from_static("x-federlet-query");
 
 impl UpgradeRequest {
     /// The request to send to an API server to have it done in a pod there. After its 101 all bytes are the client's;
@@ -73,9 +77,14 @@ impl UpgradeRequest {
                 }
             }
         }
-        let mut request = node_request(node, &path, &query.finish());
+        let query = query.finish();
+        let mut request = node_request(node, &path, &query);
         *request.method_mut() = self.method.clone();
         *request.headers_mut() = self.headers.clone();
+        // What is encoded for a URL can stand in a header, too.
+        if let Ok(query) = HeaderValue::from_str(&query) {
+            request.headers_mut().insert(QUERY, query);
+        }
         request
     }
 }
@@ -211,7 +220,13 @@ mod tests {
         let Ok(Route::Upgrade { pod, request }) = asked(&wanted.to_node("m1", "ns", "pod")) else {
             panic!("not understood")
         };
-        assert_eq!((pod.namespace.as_str(), pod.name.as_str(), request), ("ns", "pod", wanted));
+        assert_eq!((pod.namespace.as_str(), pod.name.as_str(), &request), ("ns", "pod", &wanted));
+        let sent = wanted.to_node("m1", "ns", "pod");
+        assert_eq!(
+            sent.headers()[QUERY].to_str().ok(),
+            sent.uri().query(),
+            "a second time, for it may be lost"
+        );
         let forward = UpgradeRequest { kind: UpgradeKind::PortForward, ports: vec![80, 443], ..exec(&[]) };
         let Ok(Route::Upgrade { request, .. }) = asked(&forward.to_node("m1", "ns", "pod")) else {
             panic!("not understood")

@@ -22,6 +22,7 @@ pub(super) struct SeenPod {
     pub(super) gate: Option<usize>,
     pub(super) has_node_selector: bool,
     pub(super) has_annotations: bool,
+    pub(super) has_tolerations: bool,
     /// The cluster that it is pinned to or runs in.
     pub(super) cluster: Option<String>,
     /// Whether the host's scheduler has bound it.
@@ -63,6 +64,7 @@ impl SeenPod {
             gate: gates.and_then(|gates| gates.iter().position(|gate| gate["name"] == GATE)),
             has_node_selector: selector.is_some_and(Value::is_object),
             has_annotations: annotations.is_some(),
+            has_tolerations: pod.pointer("/spec/tolerations").is_some_and(Value::is_array),
             bound: node().is_some(),
             cluster: node().or(pinned).or_else(|| only(pod)),
             cost: annotations.and_then(|all| all.get(DELETION_COST)?.as_str()?.parse().ok()),

@@ -9,6 +9,7 @@ use federlet_node::{
     node::{NodeFacts, NodeTemplate},
     pods::Events,
 };
+use k8s_openapi::api::core::v1::Taint;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +21,7 @@ use super::{
     replicas::{Live, owner},
 };
 use crate::{
-    fleet::{Choice, FLEET, FleetClients, FleetProvider},
+    fleet::{Choice, FLEET, FLEET_TAINT, FleetClients, FleetProvider},
     names::MemberName,
 };
 
@@ -80,13 +81,14 @@ async fn serve(host: &HostContext, choice: Arc<dyn Choice>, stop: CancellationTo
         heartbeat_client(config.clone(), host.metrics.clone()).map_err(|error| broken(error.to_string()))?;
     let opened = open_port(host, &name, provider.clone(), &config, &stop).await;
     let (_port, listening) = opened.inspect_err(|_| host.serving.vouched.remove(&name))?;
+    let keep_off = Taint { key: FLEET_TAINT.into(), effect: "NoSchedule".into(), ..Taint::default() };
     let facts = NodeFacts::default();
     let fence = facts.fence.clone();
     let template = NodeTemplate {
         name: name.clone(),
         os: "linux".into(),
         arch: host.serving.arch.clone(),
-        taints: host.serving.taints.clone(),
+        taints: host.serving.taints.iter().cloned().chain([keep_off]).collect(),
         address: host.serving.address,
         kubelet_port: listening,
         host: host.host_version.clone(),

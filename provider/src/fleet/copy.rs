@@ -3,8 +3,9 @@
 use federlet_node::contract::Pod;
 use serde_json::{Map, Value, json};
 
+use super::FLEET_TAINT;
 use crate::{
-    json::{Object, items, members, object_mut},
+    json::{Object, items, members, object_mut, text},
     marks,
     names::shortened,
 };
@@ -40,6 +41,9 @@ pub(super) fn copy(pod: &Pod, cluster: &str, owner: &Value) -> Value {
         spec.remove(field);
     }
     spec.insert("nodeSelector".into(), json!({ NODE_LABEL: cluster }));
+    if let Some(Value::Array(tolerations)) = spec.get_mut("tolerations") {
+        tolerations.retain(|toleration| text(toleration, "key") != Some(FLEET_TAINT));
+    }
     // No finalizers: those who put them on the pod look at the pod. And no other owner: what two own goes only with both.
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -176,7 +180,8 @@ mod tests {
             },
             "spec": {
                 "nodeName": "fleet", "nodeSelector": {"kubernetes.io/hostname": "fleet"}, "priority": 0, "hostname": "web-0",
-                "tolerations": [{"operator": "Exists"}], "containers": [{"name": "app", "image": "nginx"}],
+                "tolerations": [{"operator": "Exists"}, {"key": "federlet.io/fleet", "operator": "Exists"}],
+                "containers": [{"name": "app", "image": "nginx"}],
             },
             "status": {"phase": "Running"},
         }))

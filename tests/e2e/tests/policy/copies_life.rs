@@ -45,6 +45,17 @@ async fn logs_are_of_all_copies_and_exec_goes_into_one() -> Result<()> {
         ensure!(stage.member.run("exec talk -- ls /tmp/mark").await?.contains("/tmp/mark"));
         let other = stage.host.run(&format!("exec talk-{MEMBER2} -- ls /tmp/mark")).await;
         ensure!(other.is_err(), "the other copy has a disk of its own");
+        // Usage is the mean of copies, under the name of their pod.
+        eventually("the fleet's node says what the pod uses", 2 * SOON, async || {
+            for path in ["metrics/resource", "stats/summary"] {
+                let path = format!("/api/v1/nodes/fleet/proxy/{path}");
+                let said = stage.fleet.host.kubectl_output(&["get", "--raw", &path]).await?;
+                let named = [r#"pod="talk""#, r#""name":"talk""#].iter().any(|name| said.contains(name));
+                ensure!(named && !said.contains("talk-"), "{said}");
+            }
+            Ok(())
+        })
+        .await?;
         // A copy that somebody takes away comes back, and nobody else notices.
         let uid = stage.field("talk", ".metadata.uid").await?;
         stage.host.run(&format!("delete pod talk-{MEMBER2}")).await?;
@@ -169,6 +180,28 @@ async fn an_override_is_for_the_copies_of_one_cluster() -> Result<()> {
         copied(stage, "app=web", 2, 2, 2).await?;
         ensure!(stage.host.run(uids).await? == before, "pods were replaced");
         Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_override_of_replicas_says_how_many_copies_a_cluster_has() -> Result<()> {
+    beside("copyfewer", async |stage| {
+        let fewer = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy", "metadata": {"name": "fewer"},
+        "spec": {
+            "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}],
+            "overrideRules": [{"targetCluster": {"clusterNames": [MEMBER2]}, "overriders": {
+                "plaintext": [{"path": "/spec/replicas", "operator": "replace", "value": 1}]}}]}});
+        stage.apply(&fewer).await?;
+        stage.obey(&policy("web", "Deployment", "web", &both())).await?;
+        stage.create(&deployment("web", 3)).await?;
+        copied(stage, "app=web", 3, 3, 1).await?;
+        stage.host.run("scale deployment/web --replicas=2").await?;
+        copied(stage, "app=web", 2, 2, 1).await?;
+        stage.host.run("delete op fewer").await?;
+        copied(stage, "app=web", 2, 2, 2).await?;
+        stage.apply(&fewer).await?;
+        copied(stage, "app=web", 2, 2, 1).await
     })
     .await
 }
