@@ -7,6 +7,7 @@
 mod child;
 mod choice;
 mod copy;
+mod held;
 mod lifecycle;
 mod lines;
 mod mean;

@@ -39,10 +39,10 @@ impl Bindings {
     /// Remembers what was just written, before the watch says so.
     pub fn note(&self, binding: ResourceBinding) {
         let workload = binding.spec.resource.uid.clone();
-        let before = self.known.write().insert(workload.clone(), Arc::new(binding.clone()));
-        let same =
-            |before: &Arc<ResourceBinding>| before.spec == binding.spec && before.uid() == binding.uid();
-        if !before.as_ref().is_some_and(same) {
+        let binding = Arc::new(binding);
+        let before = self.known.write().insert(workload.clone(), binding.clone());
+        let same = before.is_some_and(|before| before.spec == binding.spec && before.uid() == binding.uid());
+        if !same {
             let _ = self.changed.send(workload);
         }
     }

@@ -192,10 +192,7 @@ pub(super) mod tests {
         assert_eq!(children.of(&PodId::new(parent.clone(), "p0")), []);
         assert_eq!(children.parent("shop", "web-a").unwrap().parent.uid(), "p1");
         assert_eq!(children.remove(&PodKey::new("shop", "web-a"), Some("other")), None);
-        assert_eq!(
-            children.remove(&PodKey::new("shop", "web-a"), Some("a")),
-            Some(News::Copies(parent.clone()))
-        );
+        assert_eq!(children.remove(&PodKey::new("shop", "web-a"), Some("a")), Some(News::Copies(parent)));
         children.keep_only(&HashSet::new());
         assert_eq!(children.parents(), []);
     }

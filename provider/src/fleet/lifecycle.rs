@@ -1,6 +1,6 @@
 //! Copies of pods: made, changed, taken away.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use federlet_node::{
@@ -13,15 +13,10 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
     core::DynamicObject,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
-    Borne, FleetProvider, Troubles,
-    child::Child,
-    choice::Chosen,
-    copy,
-    plan::plan,
-    status::{Copy, status},
+    Borne, FleetProvider, Troubles, child::Child, choice::Chosen, copy, held::Known, plan::plan,
     watch::resource,
 };
 use crate::{cluster::phantom, errors::from_host};
@@ -209,48 +204,20 @@ impl FleetProvider {
         if let Some(host) = host.as_ref().filter(|host| phantom::is_phantom(host)) {
             return Ok(host.deletion().is_none().then(|| phantom::shown(host)));
         }
-        let mut by_uid: BTreeMap<String, Vec<Child>> = BTreeMap::new();
-        for child in self.children.read().named(key) {
-            by_uid.entry(child.parent.uid().to_owned()).or_default().push(child);
-        }
-        let own = host.as_ref().and_then(|host| by_uid.remove(host.uid())).unwrap_or_default();
-        // Copies of a pod that the host has no more. Those that are ending need nobody's help.
-        let orphans = by_uid
-            .into_values()
-            .find(|children| host.is_none() || children.iter().any(|child| child.ending.is_none()));
-        if let Some(orphans) = orphans {
-            return shown_orphan(&orphans).map(Some);
-        }
-        let Some(host) = host else { return Ok(None) };
-        let reach = self.choice.reach();
-        let reachable = |cluster: &str| reach.get(cluster) == Some(&true);
-        if host.deletion().is_some() {
-            // A cluster that cannot be reached ends its copy when it comes back. Nobody has to wait for that.
-            let waited_for: Vec<&Child> =
-                own.iter().filter(|child| child.ending.is_none() || reachable(&child.cluster)).collect();
-            if waited_for.is_empty() {
-                return Ok(None);
-            }
-            return shown(&host, host.status().clone(), ending(&waited_for)).map(Some);
-        }
-        if own.is_empty() && !host.was_started() {
-            return Ok(None);
-        }
         // What was decided may not be known yet; then what there is says how it is.
-        let chosen = self.choice.chosen(&host).map(|chosen| chosen.clusters);
-        let clusters = chosen.unwrap_or_else(|_| own.iter().map(|child| child.cluster.to_string()).collect());
-        let troubles = self.troubles.lock().get(host.uid()).map(|borne| borne.troubles.clone());
-        let troubles = troubles.unwrap_or_default();
-        let copies: Vec<Copy> = clusters
-            .into_iter()
-            .map(|cluster| Copy {
-                reachable: reachable(&cluster),
-                json: own.iter().find(|child| *child.cluster == *cluster).map(Child::json),
-                trouble: troubles.get(&cluster).map(|error| error.reason().to_owned()),
-                cluster,
-            })
-            .collect();
-        shown(&host, status(&host, &copies), None).map(Some)
+        let chosen = host.as_ref().and_then(|host| self.choice.chosen(host).ok());
+        let troubles = host.as_ref().and_then(|host| {
+            let troubles = self.troubles.lock();
+            troubles.get(host.uid()).map(|borne| borne.troubles.clone())
+        });
+        let known = Known {
+            host: host.as_ref(),
+            children: self.children.read().named(key),
+            chosen: chosen.map(|chosen| chosen.clusters),
+            reach: self.choice.reach(),
+            troubles: troubles.unwrap_or_default(),
+        };
+        known.held()
     }
 
     fn remember(&self, workload: &str, pod: &PodKey) {
@@ -264,35 +231,4 @@ impl FleetProvider {
             !pods.is_empty()
         });
     }
-}
-
-/// The grace with which all of them are ending, if they all are.
-fn ending(children: &[&Child]) -> Option<u64> {
-    let all: Option<Vec<u64>> = children.iter().map(|child| child.ending).collect();
-    all?.into_iter().max()
-}
-
-/// A pod as the provider shows it: in the host's terms, with a deletion only if it is really ending.
-fn shown(host: &Pod, status: Value, ending: Option<u64>) -> Result<Pod, ProviderError> {
-    let metadata =
-        json!({ "namespace": host.key().namespace(), "name": host.key().name(), "uid": host.uid() });
-    held(metadata, host.spec().clone(), status, ending)
-}
-
-fn shown_orphan(children: &[Child]) -> Result<Pod, ProviderError> {
-    let Some(first) = children.first() else { return Err(ProviderError::NotFound) };
-    let (parent, json) = (&first.parent, first.json());
-    let metadata =
-        json!({ "namespace": parent.key().namespace(), "name": parent.key().name(), "uid": parent.uid() });
-    let all: Vec<&Child> = children.iter().collect();
-    held(metadata, json["spec"].clone(), json["status"].clone(), ending(&all))
-}
-
-fn held(mut metadata: Value, spec: Value, status: Value, ending: Option<u64>) -> Result<Pod, ProviderError> {
-    if let Some(grace) = ending {
-        metadata["deletionTimestamp"] = Timestamp::UNIX_EPOCH.to_string().into();
-        metadata["deletionGracePeriodSeconds"] = grace.into();
-    }
-    let pod = json!({ "metadata": metadata, "spec": spec, "status": status });
-    Pod::try_from(pod).map_err(|error| ProviderError::unavailable(error.to_string()))
 }

@@ -1,3 +1,5 @@
+#![allow(clippy::needless_pass_by_value, reason = "JSON literals read better without a reference")]
+
 use super::*;
 
 fn pod(restart: &str, status: Value) -> Pod {
@@ -53,7 +55,7 @@ fn it_is_ready_when_every_copy_within_reach_is() {
         (vec![ready.clone(), copy("b", "Running", true)], "Running", true, "a=Ready, b=Ready"),
         (vec![ready.clone(), running.clone()], "Running", false, "a=Ready, b=Running"),
         (vec![ready.clone(), pending.clone()], "Running", false, "a=Ready, b=Pending"),
-        (vec![ready.clone(), away(running.clone())], "Running", true, "a=Ready, b=Running (unreachable)"),
+        (vec![ready.clone(), away(running)], "Running", true, "a=Ready, b=Running (unreachable)"),
         (vec![ready.clone(), away(missing("b"))], "Running", true, "a=Ready, b=Missing (unreachable)"),
         (vec![away(ready)], "Running", false, "a=Ready (unreachable)"),
         (vec![pending], "Pending", false, "b=Pending"),
@@ -77,7 +79,7 @@ fn it_ends_when_all_copies_have_ended_and_well_only_if_all_did() {
     assert_eq!(shown(&job, &[well.clone(), copy("b", "Succeeded", false)]).0, "Succeeded");
     assert_eq!(shown(&job, &[well.clone(), copy("b", "Running", true)]).0, "Running");
     assert_eq!(shown(&job, &[well.clone(), away(copy("b", "Running", true))]).0, "Running", "all means all");
-    let failed = status(&job, &[well.clone(), badly]);
+    let failed = status(&job, &[well, badly]);
     assert_eq!(failed["phase"], "Failed");
     assert_eq!(
         failed["containerStatuses"][0]["state"]["terminated"]["exitCode"], 7,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 use federlet_e2e::{
-    Kubectl, SOON,
+    Kubectl, SOON, audit,
     fleet::{MEMBER1, MEMBER2},
     stage::Stage,
 };
@@ -91,6 +91,10 @@ async fn a_deployment_runs_whole_in_each_cluster_through_scaling_and_rollouts() 
             Ok(())
         })
         .await?;
+        // A pod is written once to be placed, and a copy once to be made.
+        let placed = audit::patches(&stage.fleet.host, &stage.namespace, "(serve)")?;
+        ensure!(placed.len() == 2 && placed.values().all(|count| *count == 1), "{placed:?}");
+        ensure!(names.iter().all(|name| placed.contains_key(name)), "{placed:?}");
         for replicas in [3, 1] {
             stage.host.run(&format!("scale deployment/web --replicas={replicas}")).await?;
             copied(stage, "app=web", replicas, replicas, replicas).await?;
