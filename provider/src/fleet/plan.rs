@@ -110,8 +110,15 @@ mod tests {
             decide(&web, &["a", "b"], &[a.clone(), c.clone()]),
             (names(&["b"]), names(&["c"]), 0, false)
         );
-        let (_, _, patches, _) = decide(&web, &["a"], std::slice::from_ref(&a));
-        assert_eq!(patches, 1, "what it should say is written");
+        let settled = decide(&web, &["a"], std::slice::from_ref(&a));
+        assert_eq!(settled, (vec![], vec![], 0, false), "nothing to do");
+        let mut stale = a.clone();
+        stale["metadata"]["labels"]["more"] = "yes".into();
+        assert_eq!(
+            decide(&web, &["a"], &[stale]),
+            (vec![], vec![], 1, false),
+            "it says what its pod does not"
+        );
         let mut ending = c;
         ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
         assert_eq!(
