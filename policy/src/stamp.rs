@@ -76,7 +76,10 @@ pub fn ordinal(owner: Option<&Owner>, name: &str) -> Option<u32> {
 /// Who made a pod. Of a copy, that is who made the pod that it is a copy of.
 #[must_use]
 pub fn maker(pod: &Value) -> Option<Owner> {
-    let Some(said) = federlet_provider::marks::annotation(pod, MADE_BY) else { return Owner::of(pod) };
+    if !is_copy(pod) {
+        return Owner::of(pod);
+    }
+    let said = federlet_provider::marks::annotation(pod, MADE_BY)?;
     let reference: Value = serde_json::from_str(said).ok()?;
     Owner::of(&json!({ "metadata": { "ownerReferences": [reference] } }))
 }
@@ -96,4 +99,33 @@ pub fn policy_of(pod: &Value) -> Option<PolicyKey> {
         Some((namespace, name)) => PolicyKey { namespace: Some(namespace.into()), name: name.into() },
         None => PolicyKey { namespace: None, name: text.into() },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_was_made_by_who_made_its_pod() {
+        let owner = |kind: &str| json!({"apiVersion": "v", "kind": kind, "name": "x", "uid": kind, "controller": true});
+        let pod = |of: &str, labels: Value| {
+            json!({"metadata": {"labels": labels, "ownerReferences": [owner(of)],
+                "annotations": {MADE_BY: owner("ReplicaSet").to_string()}}})
+        };
+        let kind = |pod: Value| maker(&pod).map(|owner| owner.kind);
+        assert_eq!(kind(pod("ResourceBinding", json!({COPY_OF: "p1"}))).as_deref(), Some("ReplicaSet"));
+        assert_eq!(
+            kind(pod("Job", json!({COPY_OF: "p1"}))).as_deref(),
+            Some("Job"),
+            "anybody can write an annotation"
+        );
+        assert_eq!(kind(pod("ResourceBinding", json!({}))).as_deref(), Some("ResourceBinding"));
+    }
+
+    #[test]
+    fn a_position_is_a_cost_with_a_minus() {
+        for (cost, expected) in [(-1, Some(1)), (-40, Some(40)), (0, None), (5, None), (i64::MIN, None)] {
+            assert_eq!(position(cost), expected, "{cost}");
+        }
+    }
 }

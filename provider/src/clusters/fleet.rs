@@ -80,7 +80,10 @@ async fn serve(host: &HostContext, choice: Arc<dyn Choice>, stop: CancellationTo
     let heartbeat_client =
         heartbeat_client(config.clone(), host.metrics.clone()).map_err(|error| broken(error.to_string()))?;
     let opened = open_port(host, &name, provider.clone(), &config, &stop).await;
-    let (_port, listening) = opened.inspect_err(|_| host.serving.vouched.remove(&name))?;
+    let (_port, listening) = opened.inspect_err(|_| {
+        stop.cancel();
+        host.serving.vouched.remove(&name);
+    })?;
     let keep_off = Taint { key: FLEET_TAINT.into(), effect: "NoSchedule".into(), ..Taint::default() };
     let facts = NodeFacts::default();
     let fence = facts.fence.clone();

@@ -1,5 +1,5 @@
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::Arc,
 };
 
@@ -7,7 +7,10 @@ use federlet_node::contract::{Phase, PodId, PodKey};
 use serde_json::Value;
 
 use super::copy::{NODE_LABEL, reduced};
-use crate::{json::text, marks};
+use crate::{
+    json::{items, text},
+    marks,
+};
 
 /// A copy that is there, as far as a decision about it needs.
 ///
@@ -30,6 +33,9 @@ impl Child {
     /// Reads a pod of the host. None if it is no copy.
     pub(super) fn read(pod: &Value) -> Option<Self> {
         let metadata = pod.get("metadata")?;
+        // Whoever copies the labels of a pod makes no copy of it.
+        let owned = |owner: &Value| text(owner, "kind") == Some("ResourceBinding");
+        items(metadata.get("ownerReferences")).find(|owner| owned(owner))?;
         let parent = marks::annotation(pod, marks::MEMBER_NAME)?;
         let key = PodKey::new(text(metadata, "namespace")?, parent);
         let deleted = metadata.get("deletionTimestamp").is_some_and(|at| !at.is_null());
@@ -56,11 +62,16 @@ impl Child {
     }
 }
 
+/// So many that are gone are remembered. An answer comes moments after the event that it is late for.
+const REMEMBERED: usize = 4096;
+
 /// All copies, by the pod that they are copies of.
 #[derive(Debug, Default)]
 pub(super) struct Children {
     by_parent: HashMap<PodKey, BTreeMap<Box<str>, Child>>,
     parents: HashMap<PodKey, PodKey>,
+    /// UIDs of those that were said to be gone: the answer to a write must not bring them back.
+    gone: VecDeque<Box<str>>,
 }
 
 /// What news about a copy means for its pod.
@@ -103,6 +114,9 @@ impl Children {
 
     /// Takes what a watch or the answer to a write says. What is older than what is known is no news.
     pub(super) fn apply(&mut self, child: Child) -> Option<News> {
+        if self.gone.contains(&child.uid) {
+            return None;
+        }
         let key = child.key();
         let parent = child.parent.key().clone();
         let before = self.parents.get(&key).and_then(|of| self.by_parent.get(of)?.get(&child.name)).cloned();
@@ -132,8 +146,17 @@ impl Children {
         self.parents.insert(key, parent);
     }
 
-    /// A copy is gone; with a UID, only that one.
-    pub(super) fn remove(&mut self, key: &PodKey, uid: Option<&str>) -> Option<News> {
+    /// The host says that a copy is gone.
+    pub(super) fn end(&mut self, key: &PodKey, uid: &str) -> Option<News> {
+        if self.gone.len() >= REMEMBERED {
+            self.gone.pop_front();
+        }
+        self.gone.push_back(uid.into());
+        self.remove(key, Some(uid))
+    }
+
+    /// Forgets a copy; with a UID, only that one.
+    fn remove(&mut self, key: &PodKey, uid: Option<&str>) -> Option<News> {
         let parent = self.parents.get(key)?.clone();
         let siblings = self.by_parent.get_mut(&parent)?;
         if siblings.get(key.name()).is_some_and(|there| uid.is_some_and(|uid| uid != &*there.uid)) {
@@ -168,6 +191,7 @@ pub(super) mod tests {
             "metadata": {
                 "namespace": "shop", "name": format!("web-{cluster}"), "uid": uid, "resourceVersion": "5",
                 "labels": {"federlet.io/copy-of": "p1"}, "annotations": {"federlet.io/member-name": "web"},
+                "ownerReferences": [{"kind": "ResourceBinding", "name": "web-deployment", "uid": "b1"}],
             },
             "spec": {"nodeSelector": {"kubernetes.io/hostname": cluster}},
             "status": {"phase": "Running"},
@@ -191,10 +215,16 @@ pub(super) mod tests {
         assert_eq!(clusters, ["a".into(), "b".into()]);
         assert_eq!(children.of(&PodId::new(parent.clone(), "p0")), []);
         assert_eq!(children.parent("shop", "web-a").unwrap().parent.uid(), "p1");
-        assert_eq!(children.remove(&PodKey::new("shop", "web-a"), Some("other")), None);
-        assert_eq!(children.remove(&PodKey::new("shop", "web-a"), Some("a")), Some(News::Copies(parent)));
+        assert_eq!(children.end(&PodKey::new("shop", "web-a"), "other"), None);
+        assert_eq!(children.end(&PodKey::new("shop", "web-a"), "a"), Some(News::Copies(parent)));
+        // The answer to our own delete may come after the event.
+        children.apply(Child::read(&child("a", "a", json!({}))).unwrap());
+        assert_eq!(children.parent("shop", "web-a"), None);
         children.keep_only(&HashSet::new());
         assert_eq!(children.parents(), []);
+        // A list may be older than what was just made; then the watch tells of it again.
+        children.apply(Child::read(&child("b", "b", json!({}))).unwrap());
+        assert_eq!(children.parents().len(), 1);
     }
 
     #[test]
@@ -218,5 +248,8 @@ pub(super) mod tests {
         let mut unnamed = child("a", "1", json!({}));
         unnamed["metadata"]["annotations"] = json!({});
         assert_eq!(Child::read(&unnamed), None);
+        let mut alike = child("a", "1", json!({}));
+        alike["metadata"]["ownerReferences"][0]["kind"] = "ReplicaSet".into();
+        assert_eq!(Child::read(&alike), None);
     }
 }

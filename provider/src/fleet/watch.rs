@@ -67,7 +67,8 @@ impl FleetProvider {
                 }
             }
             watcher::Event::Delete(pod) => {
-                let news = self.children.write().remove(&key(&pod), pod.metadata.uid.as_deref());
+                let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+                let news = self.children.write().end(&key(&pod), uid);
                 news.into_iter().for_each(|news| self.pass_on(news));
             }
         }

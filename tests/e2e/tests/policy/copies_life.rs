@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     copies::{both, copied, there},
-    scene::{Scene, alone, beside, deployment, policy},
+    scene::{Scene, alone, beside, deployment, policy, weights},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -202,6 +202,31 @@ async fn an_override_of_replicas_says_how_many_copies_a_cluster_has() -> Result<
         copied(stage, "app=web", 2, 2, 2).await?;
         stage.apply(&fewer).await?;
         copied(stage, "app=web", 2, 2, 1).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_move_when_a_policy_divides_instead_and_back() -> Result<()> {
+    beside("copymove", async |stage| {
+        stage.obey(&policy("web", "Deployment", "web", &both())).await?;
+        stage.create(&deployment("web", 2)).await?;
+        copied(stage, "app=web", 2, 2, 2).await?;
+        stage.obey(&policy("web", "Deployment", "web", &weights(1, 1))).await?;
+        stage.has("app=web", 1, 1).await?;
+        let path = "jsonpath={.spec.copies} {.spec.clusters[*].replicas}";
+        eventually("the binding says so", SOON, async || {
+            let said = stage.host.args(&["get", "rb", "web-deployment", "-o", path]).await?;
+            ensure!(said.trim() == "1 1", "it says {said:?}");
+            Ok(())
+        })
+        .await?;
+        stage.obey(&policy("web", "Deployment", "web", &both())).await?;
+        copied(stage, "app=web", 2, 2, 2).await?;
+        // One cluster needs no copies.
+        let only = json!({"clusterAffinity": {"clusterNames": [MEMBER2]}});
+        stage.obey(&policy("web", "Deployment", "web", &only)).await?;
+        stage.has("app=web", 0, 2).await
     })
     .await
 }
