@@ -14,7 +14,8 @@ use federlet_node::{
 use federlet_policy::control::{self, Control};
 use federlet_provider::{
     api::Cluster,
-    clusters::{Certificates, Clusters, HostContext, Ports, Replicas, Serving, Vouched},
+    clusters::{Certificates, Clusters, HostContext, Ports, Replicas, Serving, Vouched, serve_fleet},
+    fleet::FLEET,
     follow::HostObjects,
     join::SYSTEM_NAMESPACE,
     names::MemberName,
@@ -134,6 +135,7 @@ impl ServeArgs {
             kubelet.kubelets(&kubelet_client, pods.clone(), domain, metrics.clone(), &tasks, &stop).await?;
         let heartbeat = Heartbeat::start()?;
         let mut rewrite: Option<Arc<dyn Rewrite>> = None;
+        let mut copies = None;
         if let Some((listener, registration)) = policies.listen(kubelet.address).await? {
             let control = Control::new(control::Host {
                 id: id.clone(),
@@ -144,8 +146,9 @@ impl ServeArgs {
                 metrics: metrics.clone(),
                 taints: register.taints(),
                 own_namespace: SYSTEM_NAMESPACE,
-                fleet_node: None,
+                fleet_node: Some(NodeName::new(FLEET)?),
             });
+            copies = Some(control.copies()).filter(|_| only.is_none());
             rewrite = Some(control.rewriter());
             tasks.spawn(control.run(listener, registration, stop.clone()));
         }
@@ -178,6 +181,9 @@ impl ServeArgs {
             },
             config,
         };
+        if let Some(copies) = copies {
+            tasks.spawn(serve_fleet(context.clone(), copies, live.clone(), stop.clone()));
+        }
         metrics.begun();
         Clusters::new(context).run(live, stop).await;
         tasks.close();

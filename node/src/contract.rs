@@ -106,6 +106,7 @@ pub use error::ProviderError;
 pub use lifecycle::{ChangeStream, PodChange, PodLifecycleHandler, PodNotifier};
 pub use node::{InvalidNodeName, NodeName, NodeProvider, NodeReport, ReportStream};
 pub use pod::{Deletion, InvalidPod, Phase, Pod, PodId, PodKey};
+pub(crate) use relay::QUERY;
 pub use streams::{
     ByteStream, Duplex, LogOptions, LogSource, MetricsKind, PodStreams, UpgradeAnswer, UpgradeKind,
     UpgradeRequest,

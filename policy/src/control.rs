@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    copies::Copies,
     owners::Owners,
     placer::{Lead, Placer},
     propagate::Propagator,
@@ -65,6 +66,12 @@ impl Control {
     pub fn rewriter(&self) -> Arc<Rewriter> {
         let Self { host, store, owners, tell, .. } = self;
         Rewriter::new(host.client.clone(), store.clone(), owners.clone(), tell.clone())
+    }
+
+    /// What says where pods of the fleet's node have copies, for those who serve it.
+    #[must_use]
+    pub fn copies(&self) -> Arc<Copies> {
+        Arc::new(Copies::new(self.store.clone(), self.bindings.clone()))
     }
 
     /// Answers the host at `listener`, which it finds as `registration` says, and places pods, until told to stop.

@@ -14,6 +14,7 @@ pub mod api;
 pub mod claim;
 pub mod conflict;
 pub mod control;
+pub mod copies;
 pub mod decide;
 pub mod depend;
 pub mod divide;

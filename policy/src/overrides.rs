@@ -6,9 +6,11 @@ mod lists;
 mod meta;
 mod patch;
 pub mod project;
+mod replicas;
 
 use serde_json::Value;
 
+pub use self::replicas::{PATH as REPLICAS, replicas};
 use crate::{
     affinity,
     api::{Cluster, ClusterAffinity, ClusterOverridePolicy, OverridePolicy, OverrideSpec, Overriders},

@@ -22,7 +22,7 @@ use crate::{
     overrides::{self, Failure, project::Projection},
     owners::{Meta, Owner, Owners},
     placer::{Evicted, Evictions},
-    stamp::Workload,
+    stamp::{self, Workload},
     steer,
     store::{Override, Store},
     tell::Tell,
@@ -94,8 +94,12 @@ impl Rewriter {
             about.iter().for_each(|policy| self.tell.warn(reference(policy), "NotApplicable", &note));
             return Ok(None);
         };
-        if !projection.not_applicable.is_empty() {
-            let paths = projection.not_applicable.join(", ");
+        // How many copies there are in a cluster, the placer sees to.
+        let seen_to = |path: &&String| *path == overrides::REPLICAS && stamp::is_copy(pod.json());
+        let outside: Vec<&str> =
+            projection.not_applicable.iter().filter(|path| !seen_to(path)).map(String::as_str).collect();
+        if !outside.is_empty() {
+            let paths = outside.join(", ");
             let note = format!(
                 "what it changes in {} {} outside of the pods has no effect on pods: {paths}",
                 meta.identity.kind, meta.identity.name
@@ -124,7 +128,7 @@ impl Rewriter {
             pod["kind"] = "Pod".into();
             return Ok(pod);
         }
-        let found = self.workloads.of(namespace, Owner::of(live), workload).await;
+        let found = self.workloads.of(namespace, stamp::maker(live), workload).await;
         found.map_err(|error| {
             ProviderError::unavailable(format!("cannot read its workload: {}", brief(&error)))
         })
@@ -161,7 +165,7 @@ impl Rewrite for Rewriter {
     }
 
     async fn replace(&self, pod: &Pod) -> Result<(), ProviderError> {
-        let comes_back = Owner::of(pod.json()).is_some_and(|owner| owner.kind != "Job");
+        let comes_back = stamp::maker(pod.json()).is_some_and(|owner| owner.kind != "Job");
         if !comes_back {
             let note = "an override of it changed that cannot change in a pod that runs; it stays as it is";
             let about = ObjectReference {

@@ -1,9 +1,10 @@
 //! The marks by which a pod that a policy steers is known, from admission to its end.
 
+use federlet_provider::marks::MADE_BY;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::claim::PolicyKey;
+use crate::{claim::PolicyKey, owners::Owner};
 
 /// The scheduling gate of a pod that waits to be told its cluster.
 pub const GATE: &str = "federlet.io/placement";
@@ -16,6 +17,9 @@ pub const ITSELF: &str = "itself";
 
 /// Annotation: the policy that steered the pod, as `namespace/name` or `name`.
 pub const POLICY: &str = federlet_provider::marks::POLICY;
+
+/// Label of copies, which nobody steers.
+pub const COPY_OF: &str = federlet_provider::marks::COPY_OF;
 
 /// Label of a namespace in which no pod is created without asking us.
 pub const COVERED: (&str, &str) = ("federlet.io/policies", "cover");
@@ -56,6 +60,37 @@ impl Workload {
     }
 }
 
+/// The position that a deletion cost stands for, from one. The cost that a person wrote is none.
+#[must_use]
+pub fn position(cost: i64) -> Option<u32> {
+    u32::try_from(cost.checked_neg()?).ok().filter(|position| *position > 0)
+}
+
+/// The number in the name of a pod of a stateful set.
+#[must_use]
+pub fn ordinal(owner: Option<&Owner>, name: &str) -> Option<u32> {
+    owner.filter(|owner| owner.kind == "StatefulSet")?;
+    name.rsplit_once('-').and_then(|(_, number)| number.parse().ok())
+}
+
+/// Who made a pod. Of a copy, that is who made the pod that it is a copy of.
+#[must_use]
+pub fn maker(pod: &Value) -> Option<Owner> {
+    if !is_copy(pod) {
+        return Owner::of(pod);
+    }
+    let said = federlet_provider::marks::annotation(pod, MADE_BY)?;
+    let reference: Value = serde_json::from_str(said).ok()?;
+    Owner::of(&json!({ "metadata": { "ownerReferences": [reference] } }))
+}
+
+/// Whether a pod is a copy of another one, for one cluster.
+#[must_use]
+pub fn is_copy(pod: &Value) -> bool {
+    let made_for_binding = Owner::of(pod).is_some_and(|owner| owner.kind == "ResourceBinding");
+    made_for_binding && federlet_provider::marks::label(pod, COPY_OF).is_some()
+}
+
 /// Reads which policy steered a pod.
 #[must_use]
 pub fn policy_of(pod: &Value) -> Option<PolicyKey> {
@@ -64,4 +99,33 @@ pub fn policy_of(pod: &Value) -> Option<PolicyKey> {
         Some((namespace, name)) => PolicyKey { namespace: Some(namespace.into()), name: name.into() },
         None => PolicyKey { namespace: None, name: text.into() },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_was_made_by_who_made_its_pod() {
+        let owner = |kind: &str| json!({"apiVersion": "v", "kind": kind, "name": "x", "uid": kind, "controller": true});
+        let pod = |of: &str, labels: Value| {
+            json!({"metadata": {"labels": labels, "ownerReferences": [owner(of)],
+                "annotations": {MADE_BY: owner("ReplicaSet").to_string()}}})
+        };
+        let kind = |pod: Value| maker(&pod).map(|owner| owner.kind);
+        assert_eq!(kind(pod("ResourceBinding", json!({COPY_OF: "p1"}))).as_deref(), Some("ReplicaSet"));
+        assert_eq!(
+            kind(pod("Job", json!({COPY_OF: "p1"}))).as_deref(),
+            Some("Job"),
+            "anybody can write an annotation"
+        );
+        assert_eq!(kind(pod("ResourceBinding", json!({}))).as_deref(), Some("ResourceBinding"));
+    }
+
+    #[test]
+    fn a_position_is_a_cost_with_a_minus() {
+        for (cost, expected) in [(-1, Some(1)), (-40, Some(40)), (0, None), (5, None), (i64::MIN, None)] {
+            assert_eq!(position(cost), expected, "{cost}");
+        }
+    }
 }

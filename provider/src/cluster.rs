@@ -7,7 +7,7 @@
 mod lifecycle;
 mod mirror;
 mod namespaces;
-mod phantom;
+pub(crate) mod phantom;
 mod reach;
 mod room;
 mod strays;
@@ -27,6 +27,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::streams::refused;
 pub use self::{
     reach::Reach,
     room::{MemberReport, Summary},

@@ -18,6 +18,18 @@ pub fn from_member(error: &kube::Error) -> ProviderError {
     }
 }
 
+/// What an error of the host's API server means for a copy that we wanted to write there.
+pub(crate) fn from_host(error: &kube::Error) -> ProviderError {
+    match from_member(error) {
+        // That is about its namespace, which is going away.
+        ProviderError::NotFound => ProviderError::unavailable(brief(error)),
+        ProviderError::Rejected { reason, message } => {
+            ProviderError::rejected(reason.replace("Member", "Host"), message)
+        }
+        other => other,
+    }
+}
+
 fn from_status(status: &Status) -> ProviderError {
     let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     let retry_after = (seconds > 0).then(|| Duration::from_secs(seconds.into()));

@@ -39,6 +39,13 @@ pub const POLICY: &str = "federlet.io/policy";
 /// Annotation on host pods: constraints below the cluster, taken off at admission and put back in the member.
 pub const CONSTRAINTS: &str = "federlet.io/constraints";
 
+/// Label on host pods: the UID of the pod that this one is a copy of, for one cluster. It says nothing in the member.
+pub const COPY_OF: &str = "federlet.io/copy-of";
+/// Annotation on host pods: the name in the member, where it is another one. Copies have that of their pod.
+pub const MEMBER_NAME: &str = "federlet.io/member-name";
+/// Annotation on copies: who made the pod that they are copies of, as an owner reference.
+pub const MADE_BY: &str = "federlet.io/made-by";
+
 /// Annotation on a DaemonSet's pod template: run its pods in the member, though they are meant for machines.
 pub const RUN_DAEMONSET: &str = "federlet.io/run-daemonset";
 

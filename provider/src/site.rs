@@ -22,11 +22,13 @@ pub use self::{
 };
 use crate::{
     follow::{HostObjects, Lanes},
-    names::{HostId, HostPodKey, MemberPodKey},
+    marks,
+    names::{HostId, HostPodKey},
     settings::MemberSettings,
     target::Target,
     translate::TranslateError,
     version::Version,
+    watch::{MemberWatch, OurPod, Slot},
 };
 
 /// The host, as one virtual node sees it.
@@ -124,9 +126,26 @@ impl Site {
         self.host.pods.get(&self.host.node, key)
     }
 
-    /// Where a pod of the host is in the member.
-    pub fn member_key(&self, key: &PodKey) -> Result<MemberPodKey, TranslateError> {
-        Ok(self.target().namespaces.member_key(&HostPodKey::new(key.namespace(), key.name())?)?)
+    /// Where a pod of the host is in the member, or would be.
+    ///
+    /// Where it is already counts more than what it says of itself now: it must never be in two places.
+    pub fn slot(&self, watch: &MemberWatch, key: &PodKey) -> Result<Slot, TranslateError> {
+        let target = self.target();
+        let plain = target.namespaces.member_key(&HostPodKey::new(key.namespace(), key.name())?)?;
+        let plain = Slot::new(plain.namespace(), plain.name());
+        let through_us = |pod: &OurPod| pod.node() == target.node.as_str();
+        if watch.pod(&plain).is_some_and(|there| through_us(&there) && there.host_name() == key.name()) {
+            return Ok(plain);
+        }
+        if let Some(there) = watch.renamed(&plain).filter(through_us) {
+            return Ok(there.slot().clone());
+        }
+        let host = self.host_pod(key);
+        let Some(name) = host.as_ref().and_then(|pod| pod.annotation(marks::MEMBER_NAME)) else {
+            return Ok(plain);
+        };
+        let named = target.namespaces.member_key(&HostPodKey::new(key.namespace(), name)?)?;
+        Ok(Slot::new(named.namespace(), named.name()))
     }
 }
 

@@ -7,6 +7,7 @@
 mod metrics;
 mod summary;
 
+pub(crate) use self::metrics::{Sample, samples};
 pub use self::{metrics::merge_metrics, summary::merge_summaries};
 
 /// A pod on the host: namespace, name and UID.

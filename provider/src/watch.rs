@@ -169,6 +169,11 @@ impl MemberWatch {
         self.pods.read().get(slot)
     }
 
+    /// The pod of ours that has this name on the host and another one in the member, by the member's namespace.
+    pub fn renamed(&self, on_host: &Slot) -> Option<OurPod> {
+        self.pods.read().renamed(on_host)
+    }
+
     /// Every pod that this host sent through this virtual node.
     pub fn pods_of(&self, node: &MemberName) -> Vec<OurPod> {
         self.pods.read().of(node)

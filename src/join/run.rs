@@ -4,6 +4,7 @@ use anyhow::{Context, bail};
 use federlet_provider::{
     api::{Cluster, ClusterSpec, LocalSecretReference},
     errors::is_terminating,
+    fleet::FLEET,
     join::{
         FIELD_MANAGER, FINALIZER, SYSTEM_NAMESPACE,
         account::Account,
@@ -45,6 +46,9 @@ impl JoinArgs {
         let name = self.name.to_string();
         // What is wrong with the flags is said before anything is touched.
         MemberSettings::read(&name, &self.labels(), &self.spec())?;
+        if name == FLEET {
+            bail!("{FLEET} is the name of the node that stands for several clusters: choose another one");
+        }
         let host = self.host.client().await?;
         let mut spinner = Spinner::start("asking the host");
         let host_id = host_id(&host).await?;

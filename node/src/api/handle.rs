@@ -16,7 +16,7 @@ use super::{
     streams::OpenStreams,
 };
 use crate::{
-    contract::{Phase, Pod},
+    contract::{Phase, Pod, QUERY},
     metrics::Metrics,
     pods::HostPods,
 };
@@ -96,7 +96,12 @@ impl KubeletApi {
             .map_err(|e| Refusal::cannot_ask(&e))?;
         let user = user.ok_or_else(Refusal::unauthenticated)?;
         let uri = request.uri();
-        let route = Route::parse(request.method(), uri.path(), uri.query());
+        let again = request.headers().get(QUERY).and_then(|query| query.to_str().ok());
+        let route = Route::parse(
+            request.method(),
+            uri.path(),
+            uri.query().filter(|query| !query.is_empty()).or(again),
+        );
         let target = self.nodes.target(at, &self.host_pods, request.headers(), &route);
         let attributes = Attributes::of(request.method(), &route);
         let node = target.as_ref().ok().map(|target| &target.node);

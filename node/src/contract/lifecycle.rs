@@ -65,6 +65,8 @@ pub enum PodChange {
     Resync,
     /// What the provider makes of pods may be something else now, though nobody changed them: update every one.
     Reconsider,
+    /// The same, of the pod of this name alone.
+    ReconsiderOne(PodKey),
 }
 
 /// What [`PodNotifier::notify_pods`] returns.

@@ -1,13 +1,18 @@
-//! For providers that have a Kubernetes API server behind them: the same request, as that server wants it.
+//! For providers that have a Kubernetes API server behind them: the same request, as that server wants it, or as it
+//! passes it on to one of its nodes.
 
 use form_urlencoded::Serializer;
-use http::{Method, Request, Uri};
+use http::{HeaderName, HeaderValue, Method, Request, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{LogOptions, LogSource, UpgradeKind, UpgradeRequest};
 
 /// What stands for itself in a segment of a path.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Here a query stands a second time. An API server that passes a request on to a node loses the one in the URL if the
+/// request is to change the protocol.
+pub(crate) const QUERY: HeaderName = HeaderName::from_static("x-federlet-query");
 
 impl UpgradeRequest {
     /// The request to send to an API server to have it done in a pod there. After its 101 all bytes are the client's;
@@ -45,6 +50,43 @@ impl UpgradeRequest {
         *request.headers_mut() = self.headers.clone();
         request
     }
+
+    /// The request to send to an API server to have it done by the kubelet of one of its nodes, in a pod there.
+    pub fn to_node(&self, node: &str, namespace: &str, pod: &str) -> Request<()> {
+        let mut query = Serializer::new(String::new());
+        let verb = match self.kind {
+            UpgradeKind::Exec => "exec",
+            UpgradeKind::Attach => "attach",
+            UpgradeKind::PortForward => "portForward",
+        };
+        let mut path = vec![verb, namespace, pod];
+        if self.kind == UpgradeKind::PortForward {
+            for port in &self.ports {
+                query.append_pair("port", &port.to_string());
+            }
+        } else {
+            path.extend(self.container.as_deref());
+            for word in &self.command {
+                query.append_pair("command", word);
+            }
+            for (name, wanted) in
+                [("input", self.stdin), ("output", self.stdout), ("error", self.stderr), ("tty", self.tty)]
+            {
+                if wanted {
+                    query.append_pair(name, "1");
+                }
+            }
+        }
+        let query = query.finish();
+        let mut request = node_request(node, &path, &query);
+        *request.method_mut() = self.method.clone();
+        *request.headers_mut() = self.headers.clone();
+        // What is encoded for a URL can stand in a header, too.
+        if let Ok(query) = HeaderValue::from_str(&query) {
+            request.headers_mut().insert(QUERY, query);
+        }
+        request
+    }
 }
 
 impl LogOptions {
@@ -52,6 +94,18 @@ impl LogOptions {
     pub fn to_api_server(&self, namespace: &str, pod: &str, container: &str) -> Request<()> {
         let mut query = Serializer::new(String::new());
         query.append_pair("container", container);
+        self.write(&mut query);
+        request(namespace, pod, "log", &query.finish())
+    }
+
+    /// The request to send to an API server for the same log of a pod on one of its nodes.
+    pub fn to_node(&self, node: &str, namespace: &str, pod: &str, container: &str) -> Request<()> {
+        let mut query = Serializer::new(String::new());
+        self.write(&mut query);
+        node_request(node, &["containerLogs", namespace, pod, container], &query.finish())
+    }
+
+    fn write(&self, query: &mut Serializer<'_, String>) {
         for (name, wanted) in
             [("follow", self.follow), ("previous", self.previous), ("timestamps", self.timestamps)]
         {
@@ -76,13 +130,24 @@ impl LogOptions {
             LogSource::Stdout => drop(query.append_pair("stream", "Stdout")),
             LogSource::Stderr => drop(query.append_pair("stream", "Stderr")),
         }
-        request(namespace, pod, "log", &query.finish())
     }
 }
 
 fn request(namespace: &str, pod: &str, subresource: &str, query: &str) -> Request<()> {
     let (namespace, pod) = (utf8_percent_encode(namespace, SEGMENT), utf8_percent_encode(pod, SEGMENT));
-    let mut url = format!("/api/v1/namespaces/{namespace}/pods/{pod}/{subresource}");
+    get(format!("/api/v1/namespaces/{namespace}/pods/{pod}/{subresource}"), query)
+}
+
+fn node_request(node: &str, path: &[&str], query: &str) -> Request<()> {
+    let mut url = format!("/api/v1/nodes/{}/proxy", utf8_percent_encode(node, SEGMENT));
+    for segment in path {
+        url.push('/');
+        url.extend(utf8_percent_encode(segment, SEGMENT));
+    }
+    get(url, query)
+}
+
+fn get(mut url: String, query: &str) -> Request<()> {
     if !query.is_empty() {
         url.push('?');
         url.push_str(query);
@@ -139,6 +204,39 @@ mod tests {
     fn a_name_cannot_leave_its_place_in_the_path() {
         let request = exec(&["x"]).to_api_server("../../secrets", "a/b?c", None);
         assert!(request.uri().path().starts_with("/api/v1/namespaces/..%2F..%2Fsecrets/pods/a%2Fb%3Fc/exec"));
+    }
+
+    /// What a kubelet is asked through its API server is what it would have been asked directly.
+    #[test]
+    fn a_node_is_asked_in_its_own_words() {
+        let prefix = "/api/v1/nodes/m1/proxy";
+        let asked = |request: &Request<()>| {
+            let path = request.uri().path().strip_prefix(prefix).unwrap().to_owned();
+            Route::parse(request.method(), &path, request.uri().query())
+        };
+        let mut wanted = exec(&["sh", "-c", "echo ä&b"]);
+        wanted.tty = false;
+        wanted.stderr = true;
+        let Ok(Route::Upgrade { pod, request }) = asked(&wanted.to_node("m1", "ns", "pod")) else {
+            panic!("not understood")
+        };
+        assert_eq!((pod.namespace.as_str(), pod.name.as_str(), &request), ("ns", "pod", &wanted));
+        let sent = wanted.to_node("m1", "ns", "pod");
+        assert_eq!(
+            sent.headers()[QUERY].to_str().ok(),
+            sent.uri().query(),
+            "a second time, for it may be lost"
+        );
+        let forward = UpgradeRequest { kind: UpgradeKind::PortForward, ports: vec![80, 443], ..exec(&[]) };
+        let Ok(Route::Upgrade { request, .. }) = asked(&forward.to_node("m1", "ns", "pod")) else {
+            panic!("not understood")
+        };
+        assert_eq!((request.kind, request.ports), (UpgradeKind::PortForward, vec![80, 443]));
+        let log = LogOptions { tail_lines: Some(0), follow: true, ..LogOptions::default() };
+        let Ok(Route::Logs { container, options, .. }) = asked(&log.to_node("m1", "ns", "p", "c")) else {
+            panic!("not understood")
+        };
+        assert_eq!((container.as_str(), options), ("c", log));
     }
 
     #[test]

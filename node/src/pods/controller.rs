@@ -138,6 +138,10 @@ async fn notice_changes(sync: Arc<PodSync>, resync: Arc<tokio::sync::Notify>, st
                     sync.notes.reconsider();
                     resync.notify_one();
                 }
+                Some(PodChange::ReconsiderOne(key)) => {
+                    sync.notes.reconsider_one(&key);
+                    sync.view.queue().add(&key);
+                }
                 None => break,
             }
             failures = 0;

@@ -89,6 +89,13 @@ impl Notes {
         self.0.lock().values_mut().for_each(|note| note.accepted = None);
     }
 
+    /// The same, for one pod.
+    pub(crate) fn reconsider_one(&self, key: &PodKey) {
+        if let Some(note) = self.0.lock().get_mut(key) {
+            note.accepted = None;
+        }
+    }
+
     /// Everything is to be compared again.
     pub(crate) fn doubt(&self) {
         self.0.lock().values_mut().for_each(|note| {

@@ -28,6 +28,8 @@ use super::{ConflictResolution, Failover, Placement, Suspension};
     shortname = "rb",
     category = "karmada-io",
     derive = "PartialEq",
+    // Budgets ask whoever controls a pod how many there should be: the pods of this one are copies.
+    scale(spec_replicas_path = ".spec.copies", status_replicas_path = ".status.copies"),
     doc = "Records for one object which clusters it goes to, and how it is there.",
     printcolumn(
         name = "SCHEDULED",
@@ -57,6 +59,9 @@ pub struct ResourceBindingSpec {
     /// The clusters that were chosen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<TargetCluster>,
+    /// How many copies of pods there should be in all these clusters, where each pod has one in several.
+    #[serde(default, skip_serializing_if = "super::is_zero")]
+    pub copies: i32,
     /// The placement that the choice follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,

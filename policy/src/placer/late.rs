@@ -90,7 +90,7 @@ async fn look(shared: &Arc<Shared>, watch: &Client, namespace: &str) -> Result<u
     let view = shared.store.view();
     let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(watch.clone(), namespace);
     let mut only = ListParams::default()
-        .labels(&format!("!{}", stamp::WORKLOAD))
+        .labels(&format!("!{},!{}", stamp::WORKLOAD, stamp::COPY_OF))
         .fields("status.phase!=Succeeded,status.phase!=Failed")
         .limit(PAGE);
     let mut found: HashMap<String, (Arc<Meta>, Vec<PartialObjectMeta<Pod>>)> = HashMap::new();

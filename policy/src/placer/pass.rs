@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use federlet_provider::errors::brief;
+use federlet_provider::{errors::brief, fleet::FLEET_TAINT};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
@@ -71,8 +71,7 @@ impl Shared {
         };
         let plan = Situation {
             governed: &governed,
-            api_version: &workload.identity.api_version,
-            kind: &workload.identity.kind,
+            identity: &workload.identity,
             uid: &workload.uid,
             pods: &pods,
             view: &view,
@@ -81,11 +80,13 @@ impl Shared {
             fleet_node: self.fleet_node.as_ref().map(|node| node.as_str()),
         }
         .plan();
-        let written = self.write_pods(&pods, &plan).await;
         let count = pods.iter().filter(|pod| pod.counts()).count();
-        if count > 0 {
-            self.record(&workload, &governed, &plan, count).await;
-        }
+        // Who makes copies reads the record as soon as a pod is placed.
+        let (written, ()) = tokio::join!(self.write_pods(&pods, &plan), async {
+            if count > 0 {
+                self.record(&workload, &governed, &plan, count).await;
+            }
+        });
         self.report(&workload, &pods, &plan);
         let moved = self.move_pods(&pods, &plan, &governed).await;
         let waits = plan.waiting.is_some().then_some(WAITING);
@@ -144,7 +145,8 @@ impl Shared {
 
     /// Writes what was decided into pods, each at most once. False if something must be tried again.
     async fn write_pods(&self, pods: &[SeenPod], plan: &Plan) -> bool {
-        let pins = plan.pins.iter().map(|pin| (&pods[pin.pod], pin_patch(&pods[pin.pod], pin)));
+        let fleet = self.fleet_node.as_ref().map(|node| node.as_str());
+        let pins = plan.pins.iter().map(|pin| (&pods[pin.pod], pin_patch(&pods[pin.pod], pin, fleet)));
         let costs = plan.costs.iter().map(|(pod, cost)| (&pods[*pod], cost_patch(&pods[*pod], *cost)));
         let writes: Vec<_> = pins.chain(costs).map(|(pod, patch)| self.write_pod(pod, patch)).collect();
         let done = futures::stream::iter(writes).buffer_unordered(AT_ONCE).collect::<Vec<bool>>();
@@ -268,7 +270,7 @@ pub(super) fn reference(pod: &SeenPod) -> ObjectReference {
 }
 
 /// The gate off, the node in, and the order in which it goes: one write, on exactly this pod, and only while it is gated.
-fn pin_patch(pod: &SeenPod, pin: &Pin) -> Value {
+fn pin_patch(pod: &SeenPod, pin: &Pin, fleet: Option<&str>) -> Value {
     let gate = format!("/spec/schedulingGates/{}", pod.gate.unwrap_or_default());
     let mut patch = vec![
         json!({ "op": "test", "path": "/metadata/uid", "value": pod.uid }),
@@ -281,6 +283,14 @@ fn pin_patch(pod: &SeenPod, pin: &Pin) -> Value {
     } else {
         json!({ "op": "add", "path": "/spec/nodeSelector", "value": { NODE_LABEL: pin.cluster } })
     });
+    if fleet == Some(pin.cluster.as_str()) {
+        let toleration = json!({ "key": FLEET_TAINT, "operator": "Exists", "effect": "NoSchedule" });
+        patch.push(if pod.has_tolerations {
+            json!({ "op": "add", "path": "/spec/tolerations/-", "value": toleration })
+        } else {
+            json!({ "op": "add", "path": "/spec/tolerations", "value": [toleration] })
+        });
+    }
     patch.extend(pin.cost.map(|cost| cost_operation(pod, cost)));
     Value::Array(patch)
 }

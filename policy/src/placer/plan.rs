@@ -15,6 +15,8 @@ use crate::{
     divide::{Method, Shares, TieBreak, static_weights},
     estimate,
     govern::Governed,
+    object::Identity,
+    overrides,
     place::{Member, Peers, PlaceError, Placed, Rejection, Request, place},
     steer,
     store::View,
@@ -23,8 +25,7 @@ use crate::{
 /// What is known.
 pub(super) struct Situation<'a> {
     pub(super) governed: &'a Governed,
-    pub(super) api_version: &'a str,
-    pub(super) kind: &'a str,
+    pub(super) identity: &'a Identity,
     pub(super) uid: &'a str,
     /// All pods of the workload.
     pub(super) pods: &'a [SeenPod],
@@ -62,8 +63,10 @@ pub(super) struct Plan {
     /// Pods of which their cluster has too many.
     pub(super) surplus: Vec<usize>,
     pub(super) waiting: Option<Waiting>,
-    /// Where they are when all that is done.
+    /// Where they are when all that is done. If each has copies in several clusters, how many copies are in each.
     pub(super) shares: Shares,
+    /// Whether each has copies in several clusters.
+    pub(super) copied: bool,
     /// The affinity group that was used.
     pub(super) affinity: Option<String>,
 }
@@ -83,13 +86,47 @@ impl Situation<'_> {
             });
             self.revision(members, &mut plan);
         }
+        let mut shares = Shares::new();
+        let mut on_fleet = 0;
         for (index, pod) in self.pods.iter().enumerate().filter(|(_, pod)| pod.counts()) {
             let pinned = plan.pins.iter().find(|pin| pin.pod == index).map(|pin| &pin.cluster);
-            if let Some(cluster) = pinned.or(pod.cluster.as_ref().filter(|_| !pod.is_gated())) {
-                *plan.shares.entry(cluster.clone()).or_default() += 1;
+            match pinned.or(pod.cluster.as_ref().filter(|_| !pod.is_gated())) {
+                Some(cluster) if self.is_fleet(cluster) => on_fleet += 1,
+                Some(cluster) => *shares.entry(cluster.clone()).or_default() += 1,
+                None => {}
             }
         }
+        if !plan.copied && on_fleet > 0 {
+            // Nothing else was decided about copies, so they stay where they are.
+            plan.shares = self.recorded().map(|cluster| (cluster.to_owned(), 0)).collect();
+            plan.copied = true;
+        }
+        if plan.copied {
+            for (cluster, count) in &mut plan.shares {
+                *count = self.wanted_in(cluster).map_or(on_fleet, |wanted| wanted.min(on_fleet));
+            }
+        } else {
+            plan.shares = shares;
+        }
         plan
+    }
+
+    fn is_fleet(&self, cluster: &str) -> bool {
+        self.fleet_node == Some(cluster)
+    }
+
+    /// Whether each pod has a copy in every cluster. One that can only ever mean one cluster needs none.
+    fn is_copied(&self, chosen: usize) -> bool {
+        let placement = &self.governed.placement;
+        let several =
+            if self.fleet_node.is_some() { steer::only_cluster(placement).is_none() } else { chosen > 1 };
+        Method::of(placement) == Method::Duplicated && several
+    }
+
+    /// The clusters that were chosen before.
+    fn recorded(&self) -> impl Iterator<Item = &str> {
+        let binding = self.binding.iter().flat_map(|binding| &binding.spec.clusters);
+        binding.map(|target| target.name.as_str())
     }
 
     fn revision(&self, pods: &[usize], plan: &mut Plan) {
@@ -105,7 +142,7 @@ impl Situation<'_> {
             Ok(placed) => {
                 plan.affinity.clone_from(&placed.affinity);
                 self.obey(pods, &placed, plan);
-                self.find_misfits(pods, &placed.rejected, plan);
+                self.find_misfits(pods, &placed.rejected, self.is_copied(placed.shares.len()), plan);
             }
             Err(error) => {
                 if waits {
@@ -115,7 +152,9 @@ impl Situation<'_> {
                     });
                 }
                 if let PlaceError::NoClusterFit { rejected } = &error {
-                    self.find_misfits(pods, rejected, plan);
+                    let copied = self.fleet_node.is_some() && self.is_copied(0);
+                    plan.copied |= copied;
+                    self.find_misfits(pods, rejected, copied, plan);
                 }
             }
         }
@@ -125,7 +164,11 @@ impl Situation<'_> {
         let mut previous = Shares::new();
         // Where other revisions are, this one may be too, whatever taints came since.
         for pod in self.pods.iter().filter(|pod| pod.counts() && !pod.is_gated()) {
-            previous.extend(pod.cluster.clone().map(|cluster| (cluster, 0)));
+            let cluster = pod.cluster.clone().filter(|cluster| !self.is_fleet(cluster));
+            previous.extend(cluster.map(|cluster| (cluster, 0)));
+        }
+        if self.fleet_node.is_some() && self.is_copied(0) {
+            previous.extend(self.recorded().map(|cluster| (cluster.to_owned(), 0)));
         }
         for index in pods {
             let pod = &self.pods[*index];
@@ -146,8 +189,8 @@ impl Situation<'_> {
         let status = self.binding.and_then(|binding| binding.status.as_ref());
         let observed = status.map(|status| status.scheduler_observed_affinity_name.as_str());
         let request = Request {
-            api_version: self.api_version,
-            kind: self.kind,
+            api_version: &self.identity.api_version,
+            kind: &self.identity.kind,
             uid: self.uid,
             replicas: Some(total),
             placement: &self.governed.placement,
@@ -162,7 +205,7 @@ impl Situation<'_> {
 
     fn obey(&self, pods: &[usize], placed: &Placed, plan: &mut Plan) {
         let method = Method::of(&self.governed.placement);
-        if method == Method::Duplicated && placed.shares.len() > 1 {
+        if self.is_copied(placed.shares.len()) {
             return self.duplicate(pods, placed, plan);
         }
         let clusters: Vec<&Cluster> =
@@ -200,6 +243,12 @@ impl Situation<'_> {
     fn duplicate(&self, pods: &[usize], placed: &Placed, plan: &mut Plan) {
         let gated = pods.iter().copied().filter(|index| self.pods[*index].is_gated());
         if let Some(node) = self.fleet_node {
+            plan.copied = true;
+            plan.shares.extend(placed.shares.clone());
+            let ordered = placed.shares.keys().any(|cluster| self.wanted_in(cluster).is_some());
+            if ordered {
+                return self.rank(pods, node, plan);
+            }
             plan.pins.extend(gated.map(|pod| Pin { pod, cluster: node.to_owned(), cost: None }));
         } else if gated.count() > 0 {
             let names: Vec<&str> = placed.shares.keys().map(String::as_str).collect();
@@ -212,8 +261,42 @@ impl Situation<'_> {
         }
     }
 
+    /// How many copies overrides want in a cluster, if they say.
+    fn wanted_in(&self, cluster: &str) -> Option<u32> {
+        let policies = self.view.overrides.iter().map(|policy| policy.policy());
+        overrides::replicas(self.identity, self.view.clusters.get(cluster)?, policies)
+    }
+
+    /// Gives pods an order: a cluster with fewer copies has those of the first.
+    fn rank(&self, pods: &[usize], node: &str, plan: &mut Plan) {
+        let seats: Vec<Seat> = pods
+            .iter()
+            .map(|index| {
+                let pod = &self.pods[*index];
+                let cluster = pod.cluster.clone().filter(|_| !pod.is_gated());
+                Seat { cluster, position: pod.position(), ordinal: pod.ordinal }
+            })
+            .collect();
+        let last = seats.iter().filter_map(|seat| seat.ordinal).max().map_or(0, |last| last as usize + 1);
+        let assignment = assign(&vec![node.to_owned(); pods.len().max(last)], &seats);
+        let heeds = |index: usize| self.pods[pods[index]].heeds_cost();
+        plan.pins.extend(assignment.pins.into_iter().map(|(index, cluster, position)| Pin {
+            pod: pods[index],
+            cluster,
+            cost: heeds(index).then_some(-i64::from(position)),
+        }));
+        let costs = assignment.renumber.into_iter().filter(|(index, _)| heeds(*index));
+        plan.costs.extend(costs.map(|(index, position)| (pods[index], -i64::from(position))));
+    }
+
     /// Pods in clusters that the policy does not want, or that are no clusters any more.
-    fn find_misfits(&self, pods: &[usize], rejected: &BTreeMap<String, Rejection>, plan: &mut Plan) {
+    fn find_misfits(
+        &self,
+        pods: &[usize],
+        rejected: &BTreeMap<String, Rejection>,
+        copied: bool,
+        plan: &mut Plan,
+    ) {
         for index in pods {
             let pod = &self.pods[*index];
             let Some(cluster) = pod.cluster.as_ref().filter(|_| !pod.is_gated()) else { continue };
@@ -221,12 +304,15 @@ impl Situation<'_> {
             if steer::only_cluster(&self.governed.placement) == Some(cluster) {
                 continue;
             }
-            let gone = !self.view.clusters.contains_key(cluster) && self.fleet_node != Some(cluster.as_str());
+            let on_fleet = self.is_fleet(cluster);
+            let gone = !self.view.clusters.contains_key(cluster) && !on_fleet;
+            // One in a single cluster has no copies, and one with copies is in no single cluster.
+            let elsewhere = self.fleet_node.is_some() && copied != on_fleet;
             let unwanted = matches!(
                 rejected.get(cluster),
                 Some(Rejection::Affinity(_) | Rejection::Deleting | Rejection::Leaving)
             );
-            if gone || unwanted {
+            if gone || unwanted || elsewhere {
                 plan.surplus.retain(|surplus| surplus != index);
                 plan.misfits.push(*index);
             }

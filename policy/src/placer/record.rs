@@ -119,6 +119,7 @@ fn spec(
         .iter()
         .map(|(name, share)| TargetCluster { name: name.clone(), replicas: number(*share) })
         .collect();
+    spec.copies = if plan.copied { spec.clusters.iter().map(|target| target.replicas).sum() } else { 0 };
     spec.placement = Some(governed.placement.clone());
     spec.scheduler_name = governed.scheduler.clone().unwrap_or_default();
     if let Some(policy) = &governed.spec {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::{
     owners::Owner,
-    stamp::{DELETION_COST, GATE, NODE_LABEL, Workload},
+    stamp::{self, DELETION_COST, GATE, NODE_LABEL, Workload},
 };
 
 /// What is known of a pod.
@@ -22,6 +22,7 @@ pub(super) struct SeenPod {
     pub(super) gate: Option<usize>,
     pub(super) has_node_selector: bool,
     pub(super) has_annotations: bool,
+    pub(super) has_tolerations: bool,
     /// The cluster that it is pinned to or runs in.
     pub(super) cluster: Option<String>,
     /// Whether the host's scheduler has bound it.
@@ -56,7 +57,6 @@ impl SeenPod {
         let pinned = selector.and_then(|all| all.get(NODE_LABEL)?.as_str()).map(str::to_owned);
         let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
         let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
-        let stateful = owner.as_ref().is_some_and(|owner| owner.kind == "StatefulSet");
         let annotations = pod.pointer("/metadata/annotations").filter(|all| all.is_object());
         Some(Self {
             uid: text("/metadata/uid"),
@@ -64,17 +64,14 @@ impl SeenPod {
             gate: gates.and_then(|gates| gates.iter().position(|gate| gate["name"] == GATE)),
             has_node_selector: selector.is_some_and(Value::is_object),
             has_annotations: annotations.is_some(),
+            has_tolerations: pod.pointer("/spec/tolerations").is_some_and(Value::is_array),
             bound: node().is_some(),
             cluster: node().or(pinned).or_else(|| only(pod)),
             cost: annotations.and_then(|all| all.get(DELETION_COST)?.as_str()?.parse().ok()),
             over: matches!(text("/status/phase").as_str(), "Succeeded" | "Failed"),
             deleting: pod.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()),
             ready: conditions.is_some_and(|all| all.iter().any(is_ready)),
-            ordinal: if stateful {
-                name.rsplit_once('-').and_then(|(_, number)| number.parse().ok())
-            } else {
-                None
-            },
+            ordinal: stamp::ordinal(owner.as_ref(), &name),
             created: text("/metadata/creationTimestamp"),
             requests: requests(pod),
             namespace: text("/metadata/namespace"),
@@ -110,9 +107,9 @@ impl SeenPod {
         self.gate.is_some()
     }
 
-    /// Its position. The cost that a person wrote is none.
+    /// Its position.
     pub(super) fn position(&self) -> Option<u32> {
-        self.cost.filter(|cost| *cost < 0).and_then(|cost| u32::try_from(-cost).ok())
+        self.cost.and_then(stamp::position)
     }
 
     /// Whether whoever made it takes away the one with the least cost first, and we may say which that is.

@@ -9,7 +9,7 @@ use std::{
 use kube::{Api, Client, Resource, ResourceExt, runtime::watcher};
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -18,12 +18,22 @@ use crate::{
     watching,
 };
 
+/// Changes that a listener may be behind.
+const BACKLOG: usize = 1024;
+
 /// The bindings of workloads, by the UID of the workload.
-#[derive(Default)]
 pub struct Bindings {
     known: RwLock<HashMap<String, Arc<ResourceBinding>>>,
     listed: watch::Sender<bool>,
     changed: watch::Sender<u64>,
+    decided: broadcast::Sender<String>,
+}
+
+impl Default for Bindings {
+    fn default() -> Self {
+        let (known, listed, changed) = (RwLock::default(), watch::Sender::default(), watch::Sender::default());
+        Self { known, listed, changed, decided: broadcast::Sender::new(BACKLOG) }
+    }
 }
 
 impl Bindings {
@@ -34,17 +44,29 @@ impl Bindings {
 
     /// Remembers what was just written, before the watch says so.
     pub fn note(&self, binding: ResourceBinding) {
-        let uid = binding.spec.resource.uid.clone();
+        let workload = binding.spec.resource.uid.clone();
         let binding = Arc::new(binding);
-        let before = self.known.write().insert(uid, binding.clone());
-        if before.is_none_or(|before| before.spec != binding.spec) {
+        let before = self.known.write().insert(workload.clone(), binding.clone());
+        let same = before.is_some_and(|before| before.spec == binding.spec && before.uid() == binding.uid());
+        if !same {
             self.changed.send_modify(|count| *count += 1);
+            let _ = self.decided.send(workload);
         }
     }
 
     /// Counts changes of what was decided.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
+    }
+
+    /// The UIDs of workloads for which something else was decided, from now on.
+    pub fn decisions(&self) -> broadcast::Receiver<String> {
+        self.decided.subscribe()
+    }
+
+    /// Whether they were listed once.
+    pub fn is_complete(&self) -> bool {
+        *self.listed.borrow()
     }
 
     /// All.

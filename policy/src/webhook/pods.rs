@@ -12,7 +12,7 @@ use crate::{
     govern::{Governed, govern},
     object::Identity,
     owners::{Meta, Owner, Owners},
-    stamp::Workload,
+    stamp::{self, Workload},
     steer::{self, Steering, Way},
     store::{Bindings, Store, View},
 };
@@ -37,7 +37,8 @@ impl Pods {
         let pod = &request.object;
         let bound =
             pod.pointer("/spec/nodeName").and_then(Value::as_str).is_some_and(|node| !node.is_empty());
-        if request.operation != "CREATE" || bound || request.namespace == self.own_namespace {
+        let settled = bound || stamp::is_copy(pod);
+        if request.operation != "CREATE" || settled || request.namespace == self.own_namespace {
             return Answer::Yes;
         }
         let view = self.store.view();

@@ -32,7 +32,7 @@ impl PodLifecycleHandler for ClusterProvider {
         self.tell(pod, &wanted.notices);
         match self.pods().create(&wanted.key, &wanted.json).await {
             Ok(made) => self.watch.note(&made),
-            Err(error) => self.not_created(pod, &space, &error).await?,
+            Err(error) => self.not_created(pod, &space, &wanted, &error).await?,
         }
         if wanted.ephemeral.is_empty() { Ok(()) } else { self.update_pod(pod).await }
     }
@@ -96,7 +96,7 @@ impl PodLifecycleHandler for ClusterProvider {
             Err(ProviderError::Rejected { .. }) => return Err(ProviderError::NotFound),
             Err(error) => return Err(error),
         };
-        match self.ours(&slot) {
+        match self.named(key, &slot) {
             Some(pod) => self.shown(key, &pod),
             None => self.absent(key, &slot).await,
         }
@@ -125,7 +125,8 @@ impl ClusterProvider {
             None => None,
         };
         let pod = rewritten.as_ref().unwrap_or(pod);
-        let request = Request { anchor: &space.anchor, member_name: None, service_env: &[] };
+        let slot = self.slot(pod.key())?;
+        let request = Request { anchor: &space.anchor, member_name: Some(&slot.name), service_env: &[] };
         let wanted = translate(pod.json(), &self.site.target(), &request)?;
         self.follow.bring(pod).await?;
         Ok((space, wanted))
@@ -150,10 +151,16 @@ impl ClusterProvider {
     }
 
     /// Finds out what a failed create means.
-    async fn not_created(&self, pod: &Pod, space: &Space, error: &kube::Error) -> Result<(), ProviderError> {
+    async fn not_created(
+        &self,
+        pod: &Pod,
+        space: &Space,
+        wanted: &MemberPod,
+        error: &kube::Error,
+    ) -> Result<(), ProviderError> {
         let kube::Error::Api(status) = error else { return Err(from_member(error)) };
         if status.is_already_exists() {
-            let slot = Slot::new(space.namespace.as_str(), pod.key().name());
+            let slot = Slot::new(space.namespace.as_str(), wanted.key.name());
             let there = self.pods().get(&slot).await.map_err(|error| from_member(&error))?;
             return self.name_is_taken(pod, &slot, there);
         }

@@ -21,8 +21,12 @@ pub(super) fn key_of(site: &Site, pod: &OurPod) -> Option<PodKey> {
 impl ClusterProvider {
     /// Where a pod of the host is in the member.
     pub(super) fn slot(&self, key: &PodKey) -> Result<Slot, ProviderError> {
-        let key = self.site.member_key(key)?;
-        Ok(Slot::new(key.namespace(), key.name()))
+        Ok(self.site.slot(&self.watch, key)?)
+    }
+
+    /// The pod of ours that has this name on the host, in its place. Another may have the place.
+    pub(super) fn named(&self, key: &PodKey, slot: &Slot) -> Option<OurPod> {
+        self.ours(slot).filter(|pod| pod.host_name() == key.name())
     }
 
     /// The pod of ours in this place, as it was last seen.
@@ -100,7 +104,7 @@ impl ClusterProvider {
         let there = MemberPods(self.site.member.pods.clone()).get(slot).await;
         if let Some(pod) = there.map_err(|error| from_member(&error))? {
             self.watch.note(&pod);
-            return match self.ours(slot) {
+            return match self.named(key, slot) {
                 Some(pod) => self.shown(key, &pod),
                 None => Err(ProviderError::NotFound),
             };

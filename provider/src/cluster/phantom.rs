@@ -17,7 +17,7 @@ use crate::{
 const REASON: &str = "NotRunOnVirtualNode";
 
 /// Whether this pod is of a DaemonSet and not meant for the member.
-pub(super) fn is_phantom(pod: &Pod) -> bool {
+pub(crate) fn is_phantom(pod: &Pod) -> bool {
     let owners = pod.metadata().get("ownerReferences");
     let daemon = items(owners).any(|owner| {
         text(owner, "kind") == Some("DaemonSet")
@@ -27,7 +27,7 @@ pub(super) fn is_phantom(pod: &Pod) -> bool {
 }
 
 /// The pod as the host shows it: ready, and honest about why.
-pub(super) fn shown(pod: &Pod) -> Pod {
+pub(crate) fn shown(pod: &Pod) -> Pod {
     let since = pod.metadata().get("creationTimestamp").cloned();
     let since = since.unwrap_or_else(|| Timestamp::UNIX_EPOCH.to_string().into());
     let message = format!(

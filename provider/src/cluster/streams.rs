@@ -62,8 +62,8 @@ impl ClusterProvider {
     }
 }
 
-/// What the member's API server said instead of a log.
-async fn refused(response: Response<Body>) -> ProviderError {
+/// What an API server said instead of a log.
+pub(crate) async fn refused(response: Response<Body>) -> ProviderError {
     let code = response.status();
     let said = match Limited::new(response.into_body(), REFUSAL_LIMIT).collect().await {
         Ok(said) => said.to_bytes(),

@@ -124,7 +124,7 @@ impl Alone {
     /// What goes on beside the node, until told to stop. `client` writes labels and taints of the node, where it may.
     pub async fn run(self, fence: Fence, client: Client, stop: CancellationToken) {
         tokio::join!(
-            background(self.provider.clone(), fence.clone(), stop.clone()),
+            background(|term| self.provider.clone().run(term), fence.clone(), stop.clone()),
             self.follow_credentials(&stop),
             self.keep_node(&fence, client, &stop),
         );

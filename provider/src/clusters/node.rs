@@ -156,12 +156,19 @@ async fn serve(
 ) {
     let name = node.template.name.clone();
     // The first thing that the node does is to close its fence, so the other one finds it closed.
-    tokio::join!(node.run(stop.clone()), background(provider, fence, stop));
+    let work = |term| provider.clone().run(term);
+    tokio::join!(node.run(stop.clone()), background(work, fence, stop));
     host.serving.vouched.remove(&name);
 }
 
-/// What the provider does by itself it does only while the node is ours, as everything else.
-pub(super) async fn background(provider: Arc<ClusterProvider>, fence: Fence, stop: CancellationToken) {
+/// What a provider does by itself it does only while the node is ours, as everything else.
+pub(super) async fn background<W>(
+    work: impl Fn(CancellationToken) -> W,
+    fence: Fence,
+    stop: CancellationToken,
+) where
+    W: Future<Output = ()>,
+{
     let until = async |wanted: bool| {
         while fence.holds() != wanted {
             tokio::time::sleep(LOOK).await;
@@ -179,14 +186,14 @@ pub(super) async fn background(provider: Arc<ClusterProvider>, fence: Fence, sto
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            () = provider.clone().run(term.clone()) => {}
+            () = work(term.clone()) => {}
             () = lost => {}
         }
     }
 }
 
 /// Opens the first port that is free, and sees to its certificate.
-async fn open_port(
+pub(super) async fn open_port(
     host: &HostContext,
     name: &NodeName,
     provider: Arc<dyn Provider>,

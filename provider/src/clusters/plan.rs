@@ -8,6 +8,7 @@ use kube::{Resource, ResourceExt};
 use super::conditions::Say;
 use crate::{
     api::{Cluster, SyncMode},
+    fleet::FLEET,
     join::SYSTEM_NAMESPACE,
     member::Way,
     names::{HostId, MemberName},
@@ -80,6 +81,11 @@ fn intent(input: &Input, host: &HostId) -> Result<Intent, Say> {
     let cluster = &*input.cluster;
     let settings =
         MemberSettings::try_from(cluster).map_err(|error| Say::no("InvalidSettings", error.to_string()))?;
+    if settings.name.as_str() == FLEET {
+        let message =
+            format!("{FLEET} is the name of the node that stands for several clusters: choose another one");
+        return Err(Say::no("NameReserved", message));
+    }
     if cluster.spec.id == host.as_str() {
         return Err(Say::no("IsTheHost", "a cluster cannot be a node of itself"));
     }

@@ -11,7 +11,6 @@ use super::{
     Follow,
     place::{Place, Resource},
 };
-use crate::watch::Slot;
 
 /// What a pod alone needs. Claims live as long as those of the host.
 const NEEDED: [Resource; 3] = [Resource::ConfigMap, Resource::Secret, Resource::Service];
@@ -65,8 +64,8 @@ impl Follow {
             if on_host.is_some_and(|pod| !pod.phase().is_terminal()) {
                 continue;
             }
-            let Ok(there) = self.site.member_key(pod.key()) else { continue };
-            let there = watch.pod(&Slot::new(there.namespace(), there.name()));
+            let Ok(there) = self.site.slot(watch, pod.key()) else { continue };
+            let there = watch.pod(&there);
             if there.is_none_or(|there| there.host_uid() != pod.uid() || has_ended(&there.json())) {
                 self.release(&pod);
             }

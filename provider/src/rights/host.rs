@@ -51,8 +51,8 @@ pub const HOST_RIGHTS: &[Right] = &[
     Right::new(
         "",
         &["pods"],
-        &["get", "list", "watch", "patch", "delete"],
-        "one watch for all nodes; pods of a node that left; pods that wait for a cluster are told which",
+        &["get", "list", "watch", "create", "patch", "delete"],
+        "one watch for all nodes; pods of a node that left; pods that wait for a cluster are told which; copies of pods that a policy duplicates",
     ),
     Right::new("", &["pods/eviction"], &["create"], "pods that a policy wants elsewhere"),
     Right::new(
@@ -129,6 +129,13 @@ pub const HOST_RIGHTS: &[Right] = &[
     Right::new("authorization.k8s.io", &["subjectaccessreviews"], &["create"], "and whether they may"),
     Right::new("", &["groups"], &["impersonate"], "act as a node").named(&["system:nodes"]),
     Right::new(
+        "",
+        &["users"],
+        &["impersonate"],
+        "act as the node whose pods have copies in several clusters",
+    )
+    .named(&["system:node:fleet"]),
+    Right::new(
         "certificates.k8s.io",
         &["certificatesigningrequests"],
         &["list", "watch"],
@@ -155,7 +162,7 @@ pub fn node_role_name(node: &MemberName) -> String {
     format!("federlet:node:{node}")
 }
 
-/// The right to act as one node and as nobody else. Kubernetes has no pattern for the names of users, so each node needs
+/// The right to act as one node and as nobody else, and to call that node: logs and usage of copies come through it. Kubernetes has no pattern for the names of users, so each node needs
 /// its own; it goes with the Cluster that owns it.
 pub fn node_role(node: &MemberName, owner: OwnerReference) -> ClusterRole {
     ClusterRole {
@@ -165,13 +172,22 @@ pub fn node_role(node: &MemberName, owner: OwnerReference) -> ClusterRole {
             owner_references: Some(vec![owner]),
             ..ObjectMeta::default()
         },
-        rules: Some(vec![PolicyRule {
-            api_groups: Some(vec![String::new()]),
-            resources: Some(vec!["users".into()]),
-            resource_names: Some(vec![format!("system:node:{node}")]),
-            verbs: vec!["impersonate".into()],
-            non_resource_urls: None,
-        }]),
+        rules: Some(vec![
+            PolicyRule {
+                api_groups: Some(vec![String::new()]),
+                resources: Some(vec!["users".into()]),
+                resource_names: Some(vec![format!("system:node:{node}")]),
+                verbs: vec!["impersonate".into()],
+                non_resource_urls: None,
+            },
+            PolicyRule {
+                api_groups: Some(vec![String::new()]),
+                resources: Some(vec!["nodes/proxy".into()]),
+                resource_names: Some(vec![node.to_string()]),
+                verbs: vec!["get".into(), "create".into()],
+                non_resource_urls: None,
+            },
+        ]),
         aggregation_rule: None,
     }
 }

@@ -39,6 +39,7 @@ pub(super) fn member(context: &Context<'_>, key: &MemberPodKey, anchor: &Anchor)
     metadata.insert("ownerReferences".into(), json!([anchor.owner_reference()]));
     let labels = object_mut(&mut metadata, "labels");
     labels.remove(marks::WORKLOAD);
+    labels.remove(marks::COPY_OF);
     for (label, value) in [
         (marks::HOST, target.host.as_str()),
         (marks::NODE, target.node.as_str()),
@@ -47,7 +48,7 @@ pub(super) fn member(context: &Context<'_>, key: &MemberPodKey, anchor: &Anchor)
         labels.insert(label.to_owned(), value.into());
     }
     let annotations = object_mut(&mut metadata, "annotations");
-    let ours = [marks::CONSTRAINTS, marks::WORKLOAD, marks::POLICY];
+    let ours = [marks::CONSTRAINTS, marks::WORKLOAD, marks::POLICY, marks::MEMBER_NAME, marks::MADE_BY];
     annotations.retain(|key, _| !ours.contains(&key.as_str()) && !key.starts_with(STATIC_POD));
     annotations.insert(marks::HOST_NAMESPACE.to_owned(), host.key.namespace().into());
     if key.name() == host.key.name() {

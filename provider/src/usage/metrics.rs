@@ -82,6 +82,45 @@ fn take<'a>(families: &mut BTreeMap<&'a str, Family>, line: &'a str, names: &imp
     families.entry(name).or_default().samples.push(format!("{name}{{{}}}{after}", written.join(",")));
 }
 
+/// One line of metrics.
+pub(crate) enum Sample<'a> {
+    /// What a metric means, or what it is.
+    About {
+        /// The metric.
+        name: &'a str,
+        /// The whole line.
+        line: &'a str,
+    },
+    /// A value of a metric with labels. They stand as they are, still escaped.
+    Value {
+        /// The metric.
+        name: &'a str,
+        /// Its labels.
+        labels: Vec<(&'a str, &'a str)>,
+        /// Its value.
+        value: f64,
+        /// When it was so, in milliseconds; zero if it does not say.
+        time: i64,
+    },
+}
+
+/// The lines of metrics that have labels, and what is said about them.
+pub(crate) fn samples(text: &str) -> impl Iterator<Item = Sample<'_>> {
+    text.lines().map(str::trim).filter_map(|line| {
+        if let Some(comment) = line.strip_prefix('#') {
+            let mut words = comment.split_whitespace();
+            return match (words.next(), words.next()) {
+                (Some("HELP" | "TYPE"), Some(name)) => Some(Sample::About { name, line }),
+                _ => None,
+            };
+        }
+        let (name, labels) = line.split_once('{')?;
+        let (labels, rest) = read_labels(labels)?;
+        let (value, time) = sample(rest)?;
+        Some(Sample::Value { name, labels, value, time })
+    })
+}
+
 /// A value and its time.
 fn sample(rest: &str) -> Option<(f64, i64)> {
     let mut words = rest.split_whitespace();

@@ -31,6 +31,8 @@ pub(super) struct Load {
 #[derive(Debug, Default)]
 pub(super) struct Pods {
     ours: HashMap<Slot, OurPod>,
+    /// Where pods are that have another name on the host: by that name, in the member's namespace.
+    renamed: HashMap<Slot, Slot>,
     loads: HashMap<Slot, Load>,
     departed: HashMap<Box<str>, (Instant, Departure)>,
 }
@@ -38,6 +40,11 @@ pub(super) struct Pods {
 impl Pods {
     pub(super) fn get(&self, slot: &Slot) -> Option<OurPod> {
         self.ours.get(slot).cloned()
+    }
+
+    /// The pod that has this name on the host, and another one in the member.
+    pub(super) fn renamed(&self, on_host: &Slot) -> Option<OurPod> {
+        self.ours.get(self.renamed.get(on_host)?).cloned()
     }
 
     pub(super) fn of(&self, node: &MemberName) -> Vec<OurPod> {
@@ -67,8 +74,8 @@ impl Pods {
             None => self.loads.remove(slot).is_some(),
         };
         let before = match &ours {
-            Some(pod) => self.ours.insert(slot.clone(), pod.clone()),
-            None => self.ours.remove(slot),
+            Some(pod) => self.keep(pod.clone()),
+            None => self.drop_pod(slot),
         };
         let changed = ours.filter(|pod| before.as_ref() != Some(pod));
         let same =
@@ -89,8 +96,27 @@ impl Pods {
         let known = self.ours.get(pod.slot());
         if known.is_none_or(|known| pod.is_newer_than(known)) {
             self.departed.remove(pod.host_uid());
-            self.ours.insert(pod.slot().clone(), pod);
+            self.keep(pod);
         }
+    }
+
+    fn keep(&mut self, pod: OurPod) -> Option<OurPod> {
+        let before = self.drop_pod(pod.slot());
+        if let Some(on_host) = other_name(&pod) {
+            self.renamed.insert(on_host, pod.slot().clone());
+        }
+        self.ours.insert(pod.slot().clone(), pod);
+        before
+    }
+
+    fn drop_pod(&mut self, slot: &Slot) -> Option<OurPod> {
+        let before = self.ours.remove(slot)?;
+        if let Some(on_host) = other_name(&before)
+            && self.renamed.get(&on_host) == Some(slot)
+        {
+            self.renamed.remove(&on_host);
+        }
+        Some(before)
     }
 
     /// Takes in that the member deleted a pod.
@@ -100,7 +126,7 @@ impl Pods {
 
     fn remove(&mut self, slot: &Slot, last: Option<OurPod>, said: bool) -> Applied {
         let room = self.loads.remove(slot).is_some();
-        let before = self.ours.remove(slot);
+        let before = self.drop_pod(slot);
         let gone = last.or(before);
         if let Some(gone) = &gone {
             self.depart(gone, said);
@@ -149,6 +175,12 @@ impl Departure {
     pub fn last(&self) -> Value {
         self.last.open()
     }
+}
+
+/// The name that a pod has on the host, if it is another one than in the member.
+fn other_name(pod: &OurPod) -> Option<Slot> {
+    let slot = pod.slot();
+    (pod.host_name() != &*slot.name).then(|| Slot::new(&slot.namespace, pod.host_name()))
 }
 
 /// What an event changed.

@@ -2,6 +2,10 @@
 
 #[path = "policy/changes.rs"]
 mod changes;
+#[path = "policy/copies.rs"]
+mod copies;
+#[path = "policy/copies_life.rs"]
+mod copies_life;
 #[path = "policy/division.rs"]
 mod division;
 #[path = "policy/faults.rs"]

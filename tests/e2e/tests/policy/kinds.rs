@@ -83,28 +83,6 @@ async fn a_pod_by_itself_obeys_too_and_others_are_left_alone() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn copies_in_several_clusters_wait_and_say_for_what() -> Result<()> {
-    beside("copies", async |stage| {
-        let both = json!({"clusterAffinity": {"clusterNames": [MEMBER1, MEMBER2]}});
-        stage.obey(&policy("both", "Pod", "both", &both)).await?;
-        stage.host.run("run both --image=nginx").await?;
-        let told = stage.told("both", "NoFleetNode").await?;
-        ensure!(told.contains(MEMBER1) && told.contains(MEMBER2), "{told}");
-        // When only one is left, that one it is.
-        stage
-            .obey(&policy("both", "Pod", "both", &json!({"clusterAffinity": {"clusterNames": [MEMBER1]}})))
-            .await?;
-        stage.ready("both").await?;
-        eventually("it is in the first member", SOON, async || {
-            ensure!(stage.field("both", ".spec.nodeName").await? == MEMBER1);
-            Ok(())
-        })
-        .await
-    })
-    .await
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn workloads_keep_apart_and_wait_for_a_cluster_that_is_not_there() -> Result<()> {
     beside("apart", async |stage| {
         let mut apart = json!({"clusterAffinity": {"clusterNames": [MEMBER1, MEMBER2]},

@@ -1,0 +1,123 @@
+//! The node that stands for several clusters at once, served by one replica at a time.
+
+use std::{sync::Arc, time::Duration};
+
+use federlet_node::{
+    VirtualNode, VirtualNodeSettings,
+    client::{client, heartbeat_client},
+    contract::NodeName,
+    node::{NodeFacts, NodeTemplate},
+    pods::Events,
+};
+use k8s_openapi::api::core::v1::Taint;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    conditions::Say,
+    context::HostContext,
+    identity,
+    node::{background, open_port},
+    replicas::{Live, owner},
+};
+use crate::{
+    fleet::{Choice, FLEET, FLEET_TAINT, FleetClients, FleetProvider},
+    names::MemberName,
+};
+
+/// How soon something that went wrong is tried again.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Serves the fleet's node while it is for this replica, until told to stop. The node and its pods stay as they are.
+pub async fn serve_fleet(
+    host: HostContext,
+    choice: Arc<dyn Choice>,
+    mut live: watch::Receiver<Live>,
+    stop: CancellationToken,
+) {
+    let ours = |live: &Live| owner(live, FLEET) == Some(&host.serving.identity);
+    while !stop.is_cancelled() {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            found = live.wait_for(|live| ours(live)) => if found.is_err() { return },
+        }
+        let term = stop.child_token();
+        let serving = serve(&host, choice.clone(), term.clone());
+        let elsewhere = async {
+            let _ = live.wait_for(|live| !live.is_empty() && !ours(live)).await;
+            term.cancel();
+            std::future::pending::<()>().await;
+        };
+        let served = tokio::select! {
+            served = serving => served,
+            () = elsewhere => Ok(()),
+        };
+        if let Err(why) = served {
+            tracing::warn!(node = FLEET, reason = why.reason, why.message, "cannot be served, trying again");
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(AGAIN) => {}
+            }
+        }
+    }
+}
+
+async fn serve(host: &HostContext, choice: Arc<dyn Choice>, stop: CancellationToken) -> Result<(), Say> {
+    let broken = |error: String| Say::no("CannotServe", error);
+    let member = MemberName::new(FLEET).map_err(|error| broken(error.to_string()))?;
+    let name = NodeName::new(FLEET).map_err(|error| broken(error.to_string()))?;
+    let config = identity::config_for(host, &member).await?;
+    let make =
+        |config, part| client(config, part, host.metrics.clone()).map_err(|error| broken(error.to_string()));
+    let clients = FleetClients {
+        own: host.client.clone(),
+        watch: host.watch.clone(),
+        streams: make(host.config.clone(), "fleet-streams")?,
+    };
+    let pod_client = make(config.clone(), "pods")?;
+    let events = Events::new(pod_client.clone(), &name);
+    let provider = FleetProvider::new(name.clone(), clients, host.pods.clone(), choice, events);
+    let heartbeat_client =
+        heartbeat_client(config.clone(), host.metrics.clone()).map_err(|error| broken(error.to_string()))?;
+    let opened = open_port(host, &name, provider.clone(), &config, &stop).await;
+    let (_port, listening) = opened.inspect_err(|_| {
+        stop.cancel();
+        host.serving.vouched.remove(&name);
+    })?;
+    let keep_off = Taint { key: FLEET_TAINT.into(), effect: "NoSchedule".into(), ..Taint::default() };
+    let facts = NodeFacts::default();
+    let fence = facts.fence.clone();
+    let template = NodeTemplate {
+        name: name.clone(),
+        os: "linux".into(),
+        arch: host.serving.arch.clone(),
+        taints: host.serving.taints.iter().cloned().chain([keep_off]).collect(),
+        address: host.serving.address,
+        kubelet_port: listening,
+        host: host.host_version.clone(),
+    };
+    let node = VirtualNode {
+        template,
+        provider: provider.clone(),
+        // Copies look for what they refer to themselves.
+        references: None,
+        client: pod_client,
+        heartbeat_client,
+        heartbeat: host.heartbeat.clone(),
+        host_pods: host.pods.clone(),
+        facts,
+        settings: VirtualNodeSettings {
+            node: host.serving.node,
+            pods: host.serving.pods,
+            identity: Some(host.serving.identity.clone()),
+        },
+        metrics: host.metrics.clone(),
+    };
+    tracing::info!(node = %name, port = listening, "serving");
+    let work = |term| provider.clone().run(term);
+    tokio::join!(node.run(stop.clone()), background(work, fence, stop));
+    host.serving.vouched.remove(&name);
+    host.serving.kubelets.remove(&name).await;
+    tracing::info!(node = %name, "not served any more");
+    Ok(())
+}

@@ -1,0 +1,245 @@
+//! The copy of a pod for one cluster: a pod of the host, pinned to the node of that cluster.
+
+use federlet_node::contract::Pod;
+use serde_json::{Map, Value, json};
+
+use super::FLEET_TAINT;
+use crate::{
+    json::{Object, items, members, object_mut, text},
+    marks,
+    names::shortened,
+};
+
+/// By this label of a node a copy is pinned to it.
+pub(super) const NODE_LABEL: &str = "kubernetes.io/hostname";
+/// Which of its siblings a ReplicaSet takes away first. Copies have no such siblings.
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+/// The longest name that the API server takes for a pod.
+const NAME_LIMIT: usize = 253;
+
+/// Parts of a spec that belong to the one pod that the host admitted and scheduled. Whoever admits the copy fills them
+/// in again: a priority that it did not compute itself it would refuse.
+const OF_THE_POD: [&str; 7] = [
+    "nodeName",
+    "affinity",
+    "nodeSelector",
+    "priority",
+    "preemptionPolicy",
+    "schedulingGates",
+    "ephemeralContainers",
+];
+
+/// The name of a copy on the host.
+pub(super) fn name(pod: &str, cluster: &str) -> String {
+    shortened(&format!("{pod}-{cluster}"), NAME_LIMIT)
+}
+
+/// The copy for a cluster, as it is created. `owner` is an owner reference.
+pub(super) fn copy(pod: &Pod, cluster: &str, owner: &Value) -> Value {
+    let mut spec = pod.spec().as_object().cloned().unwrap_or_default();
+    for field in OF_THE_POD {
+        spec.remove(field);
+    }
+    spec.insert("nodeSelector".into(), json!({ NODE_LABEL: cluster }));
+    if let Some(Value::Array(tolerations)) = spec.get_mut("tolerations") {
+        tolerations.retain(|toleration| text(toleration, "key") != Some(FLEET_TAINT));
+    }
+    // No finalizers: those who put them on the pod look at the pod. And no other owner: what two own goes only with both.
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": name(pod.key().name(), cluster), "namespace": pod.key().namespace(),
+            "labels": labels(pod), "annotations": annotations(pod), "ownerReferences": [owner],
+        },
+        "spec": spec,
+    })
+}
+
+/// What differs in a copy that is there from what it should be, and can change in a pod that runs. A strategic patch for
+/// exactly this copy; none if it is as it should be.
+pub(super) fn patch(pod: &Pod, copy: &Value) -> Option<Value> {
+    let mut metadata = Object::new();
+    for (field, wanted) in [("labels", labels(pod)), ("annotations", annotations(pod))] {
+        let there = copy.pointer(&format!("/metadata/{field}"));
+        let changed = wanted.iter().filter(|(key, value)| there.and_then(|all| all.get(*key)) != Some(value));
+        let mut changes: Object = changed.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let over = members(there).filter(|(key, _)| !wanted.contains_key(*key));
+        changes.extend(over.map(|(key, _)| (key.clone(), Value::Null)));
+        if !changes.is_empty() {
+            metadata.insert(field.into(), changes.into());
+        }
+    }
+    let mut spec = Object::new();
+    for list in ["initContainers", "containers"] {
+        let images: Vec<Value> = items(pod.spec().get(list))
+            .filter(|wanted| {
+                let there = items(copy.pointer(&format!("/spec/{list}")));
+                let mut same = there.filter(|one| one.get("name") == wanted.get("name"));
+                same.next().is_some_and(|one| one.get("image") != wanted.get("image"))
+            })
+            .map(|wanted| json!({ "name": wanted.get("name"), "image": wanted.get("image") }))
+            .collect();
+        if !images.is_empty() {
+            spec.insert(list.into(), images.into());
+        }
+    }
+    if metadata.is_empty() && spec.is_empty() {
+        return None;
+    }
+    metadata.insert("uid".into(), copy.pointer("/metadata/uid").cloned().unwrap_or_default());
+    let mut patch = json!({ "metadata": metadata });
+    if !spec.is_empty() {
+        patch["spec"] = spec.into();
+    }
+    Some(patch)
+}
+
+/// Services and budgets find copies by the labels of their pod. The label by which the placer finds pods is not for them.
+fn labels(pod: &Pod) -> Object {
+    let mut labels = map(pod, "labels");
+    labels.remove(marks::WORKLOAD);
+    labels.insert(marks::COPY_OF.into(), pod.uid().into());
+    labels
+}
+
+fn annotations(pod: &Pod) -> Object {
+    let mut annotations = map(pod, "annotations");
+    annotations.remove(DELETION_COST);
+    annotations.insert(marks::MEMBER_NAME.into(), pod.key().name().into());
+    let owners = pod.metadata().get("ownerReferences");
+    if let Some(maker) = items(owners).find(|owner| owner.get("controller") == Some(&true.into())) {
+        annotations.insert(marks::MADE_BY.into(), maker.to_string().into());
+    }
+    // A pod that is its own workload had no UID when that was written.
+    let stamp = annotations.get(marks::WORKLOAD).and_then(Value::as_str);
+    if let Some(mut workload) = stamp.and_then(|text| serde_json::from_str::<Object>(text).ok())
+        && workload.get("uid").and_then(Value::as_str).is_none_or(str::is_empty)
+    {
+        workload.insert("name".into(), pod.key().name().into());
+        workload.insert("uid".into(), pod.uid().into());
+        annotations.insert(marks::WORKLOAD.into(), Value::Object(workload).to_string().into());
+    }
+    annotations
+}
+
+fn map(pod: &Pod, field: &str) -> Object {
+    pod.metadata().get(field).and_then(Value::as_object).cloned().unwrap_or_else(Map::new)
+}
+
+/// What of a copy later decisions look at.
+pub(super) fn reduced(copy: &Value) -> Value {
+    let pick = |parent: &str, fields: &[&str]| -> Object {
+        let parent = copy.get(parent);
+        let take = |field: &&str| Some(((*field).to_owned(), parent?.get(*field)?.clone()));
+        fields.iter().filter_map(take).collect()
+    };
+    let mut kept = Object::new();
+    kept.insert(
+        "metadata".into(),
+        pick(
+            "metadata",
+            &[
+                "namespace",
+                "name",
+                "uid",
+                "labels",
+                "annotations",
+                "creationTimestamp",
+                "deletionTimestamp",
+                "deletionGracePeriodSeconds",
+            ],
+        )
+        .into(),
+    );
+    let mut spec = pick("spec", &["terminationGracePeriodSeconds", "restartPolicy", "nodeName"]);
+    for list in ["initContainers", "containers"] {
+        let containers: Vec<Value> = items(copy.pointer(&format!("/spec/{list}")))
+            .map(|container| json!({ "name": container.get("name"), "image": container.get("image") }))
+            .collect();
+        if !containers.is_empty() {
+            spec.insert(list.into(), containers.into());
+        }
+    }
+    object_mut(&mut kept, "spec").extend(spec);
+    kept.insert("status".into(), copy.get("status").cloned().unwrap_or_default());
+    Value::Object(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod() -> Pod {
+        Pod::try_from(json!({
+            "metadata": {
+                "namespace": "shop", "name": "web-0", "uid": "p1", "finalizers": ["batch.kubernetes.io/job-tracking"],
+                "labels": {"app": "web", "federlet.io/workload": "w1"},
+                "annotations": {"note": "x", "controller.kubernetes.io/pod-deletion-cost": "-1",
+                    "federlet.io/workload": "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"name\":\"web-\"}"},
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "s1", "controller": true}],
+            },
+            "spec": {
+                "nodeName": "fleet", "nodeSelector": {"kubernetes.io/hostname": "fleet"}, "priority": 0, "hostname": "web-0",
+                "tolerations": [{"operator": "Exists"}, {"key": "federlet.io/fleet", "operator": "Exists"}],
+                "containers": [{"name": "app", "image": "nginx"}],
+            },
+            "status": {"phase": "Running"},
+        }))
+        .unwrap()
+    }
+
+    fn owner() -> Value {
+        json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding", "name": "web-statefulset", "uid": "b1", "controller": true})
+    }
+
+    #[test]
+    fn a_copy_is_a_pod_of_its_own_with_the_name_of_its_pod_in_the_member() {
+        let copy = copy(&pod(), "m1", &owner());
+        let metadata = &copy["metadata"];
+        assert_eq!((&metadata["name"], &metadata["namespace"]), (&json!("web-0-m1"), &json!("shop")));
+        assert_eq!(metadata["labels"], json!({"app": "web", "federlet.io/copy-of": "p1"}));
+        assert_eq!(metadata["ownerReferences"], json!([owner()]));
+        assert_eq!((metadata.get("finalizers"), copy.get("status")), (None, None));
+        let annotations = &metadata["annotations"];
+        assert_eq!((&annotations["note"], &annotations[marks::MEMBER_NAME]), (&json!("x"), &json!("web-0")));
+        assert_eq!(annotations.get(DELETION_COST), None);
+        assert!(annotations[marks::MADE_BY].as_str().unwrap().contains("StatefulSet"));
+        let workload: Value = serde_json::from_str(annotations[marks::WORKLOAD].as_str().unwrap()).unwrap();
+        assert_eq!(workload, json!({"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "p1"}));
+        assert_eq!(
+            copy["spec"],
+            json!({
+                "nodeSelector": {"kubernetes.io/hostname": "m1"}, "hostname": "web-0",
+                "tolerations": [{"operator": "Exists"}], "containers": [{"name": "app", "image": "nginx"}],
+            })
+        );
+    }
+
+    #[test]
+    fn names_are_those_that_the_api_server_takes() {
+        assert_eq!(name("web", "m1"), "web-m1");
+        let long = name(&"x".repeat(250), "member1");
+        assert_eq!(long.len(), 253);
+        assert_ne!(long, name(&"x".repeat(250), "member2"));
+    }
+
+    #[test]
+    fn only_what_differs_is_written_and_only_to_that_copy() {
+        let parent = pod();
+        let mut there = copy(&parent, "m1", &owner());
+        there["metadata"]["uid"] = "c1".into();
+        let there = reduced(&there);
+        assert_eq!(patch(&parent, &there), None);
+        let mut json = parent.into_json();
+        json["metadata"]["labels"]["more"] = "yes".into();
+        json["metadata"]["annotations"].as_object_mut().unwrap().remove("note");
+        json["spec"]["containers"][0]["image"] = "nginx:2".into();
+        assert_eq!(
+            patch(&Pod::try_from(json).unwrap(), &there),
+            Some(json!({
+                "metadata": {"uid": "c1", "labels": {"more": "yes"}, "annotations": {"note": null}},
+                "spec": {"containers": [{"name": "app", "image": "nginx:2"}]},
+            }))
+        );
+    }
+}
