@@ -7,12 +7,14 @@
 //! before the host's objects of its kind, and the member's copies, were listed to the end.
 
 mod along;
+mod copies;
 mod copy;
 mod job;
 pub(crate) mod kinds;
 mod link;
 mod look;
 mod members;
+mod place;
 mod record;
 mod report;
 mod rights;

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{
     Entry, Shared,
-    link::There,
+    copies::There,
     record::binding_name,
     templates::{Served, kind},
     wanted::Wanted,

@@ -3,28 +3,24 @@
 use std::{sync::Arc, time::Duration};
 
 use federlet_provider::{copied::CopiedKind, errors::brief, marks, target::Target, translate::not_allowed};
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
-    core::{ApiResource, DynamicObject},
-};
+use kube::core::ApiResource;
 use serde_json::Value;
 
 use super::{
     Shared,
+    copies::{There, is_namespace},
     copy::{self, Marking, Ours, Plan},
     job::{Job, backoff},
     kinds::run_by_member,
-    link::{Copies, Link, There, is_namespace},
+    link::Link,
     look::DEFINITION,
+    place::Place,
     rights,
     templates::{Served, kind},
     wanted::Wanted,
 };
 use crate::{inventory::Key, render::render, survey::chain};
 
-/// By this name members remember what is ours in a copy.
-const FIELD_MANAGER: &str = "federlet-objects";
 /// How long one cluster may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How soon it is looked whether a member's copies are known.
@@ -296,128 +292,6 @@ impl Shared {
         }
         Ok(Done::Absent)
     }
-}
-
-/// Where a copy is.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    link: &'a Link,
-    copies: &'a Copies,
-    resource: &'a ApiResource,
-    target: &'a Target,
-}
-
-impl Place<'_> {
-    fn api(&self, object: &Value) -> Api<DynamicObject> {
-        let client = self.link.clients.pods.clone();
-        match text(object, "/metadata/namespace") {
-            "" => Api::all_with(client, self.resource),
-            namespace => Api::namespaced_with(client, namespace, self.resource),
-        }
-    }
-
-    /// What has the name.
-    async fn get(&self, object: &Value) -> Result<Option<Value>, Failure> {
-        let found = self.api(object).get_opt(text(object, "/metadata/name")).await;
-        Ok(found.map_err(|error| self.failed(&error))?.map(|found| self.json(found)))
-    }
-
-    fn json(&self, mut object: DynamicObject) -> Value {
-        object.metadata.managed_fields = None;
-        let mut copy = serde_json::to_value(object).unwrap_or_default();
-        copy["apiVersion"] = self.resource.api_version.as_str().into();
-        copy["kind"] = self.resource.kind.as_str().into();
-        copy
-    }
-
-    async fn apply(&self, desired: &Value, there: Option<&Value>) -> Result<Value, Failure> {
-        let (api, name) = (self.api(desired), text(desired, "/metadata/name"));
-        let params = PatchParams::apply(FIELD_MANAGER).force();
-        let mut answer = api.patch(name, &params, &Patch::Apply(desired)).await;
-        if let (Err(kube::Error::Api(status)), Some(there)) = (&answer, there)
-            && status.code == 422
-            && status.message.contains("immutable")
-            && copy::can_be_remade(&self.resource.kind)
-        {
-            self.delete(there).await?;
-            answer = api.patch(name, &params, &Patch::Apply(desired)).await;
-        }
-        let made = self.json(answer.map_err(|error| self.failed(&error))?);
-        self.copies.put(made.clone());
-        Ok(made)
-    }
-
-    /// Takes away exactly this object.
-    async fn delete(&self, there: &Value) -> Result<(), Failure> {
-        let only_this =
-            Preconditions { uid: Some(text(there, "/metadata/uid").to_owned()), resource_version: None };
-        let params = DeleteParams::background().preconditions(only_this);
-        match self.api(there).delete(text(there, "/metadata/name"), &params).await {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-            Err(error) => return Err(self.failed(&error)),
-        }
-        self.copies.forget(there);
-        Ok(())
-    }
-
-    /// Takes our marks off it, and leaves it.
-    async fn release(&self, there: &Value) -> Result<(), Failure> {
-        self.patch(there, &copy::released(there)).await?;
-        self.copies.forget(there);
-        Ok(())
-    }
-
-    /// Takes off a namespace what a policy put there; that we made it stays known.
-    async fn give_back(&self, there: &Value) -> Result<(), Failure> {
-        let kept = serde_json::json!({
-            "apiVersion": "v1", "kind": "Namespace",
-            "metadata": {
-                "name": text(there, "/metadata/name"),
-                "labels": {
-                    marks::HOST: marks::label(there, marks::HOST), marks::NODE: marks::label(there, marks::NODE),
-                },
-                "annotations": { marks::HOST_NAMESPACE: marks::annotation(there, marks::HOST_NAMESPACE) },
-            },
-        });
-        let params = PatchParams::apply(FIELD_MANAGER).force();
-        let answer =
-            self.api(there).patch(text(there, "/metadata/name"), &params, &Patch::Apply(&kept)).await;
-        answer.map_err(|error| self.failed(&error))?;
-        self.copies.forget(there);
-        Ok(())
-    }
-
-    async fn patch(&self, there: &Value, patch: &Value) -> Result<(), Failure> {
-        let answer = self
-            .api(there)
-            .patch(text(there, "/metadata/name"), &PatchParams::default(), &Patch::Merge(patch))
-            .await;
-        match answer {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(self.failed(&error)),
-        }
-    }
-
-    fn failed(&self, error: &kube::Error) -> Failure {
-        let said = brief(error);
-        match error {
-            kube::Error::Api(status) => match status.code {
-                403 if said.contains("because it is being terminated") => {
-                    Failure::new("NamespaceNotReady", said)
-                }
-                403 => Failure::new("MissingRight", rights::in_member(self.resource, &said)),
-                404 => Failure::new("NamespaceNotReady", said),
-                _ => Failure::new("ApplyFailed", said),
-            },
-            _ => Failure::new("Unreachable", said),
-        }
-    }
-}
-
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// A workload that the member runs by itself may do no more there than pods that the host sends.

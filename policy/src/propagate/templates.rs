@@ -27,6 +27,8 @@ use crate::{inventory::Key, object::Identity, store::Kind};
 const WATCH_SECONDS: u32 = 45;
 /// How often it is looked whether the host serves a kind by now.
 const AGAIN: Duration = Duration::from_secs(5);
+/// After so many answers in a row a kind is really not there: an API server that starts knows its definitions late.
+const ABSENT: u32 = 3;
 /// What tools write into annotations is not for us.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -163,25 +165,17 @@ impl Watched {
         jobs: Jobs,
         stop: CancellationToken,
     ) {
+        let mut absent = 0;
         loop {
             match find(&client, &kind).await {
                 Ok(Some(served)) => {
+                    absent = 0;
                     self.state.write().served = Some(served.clone());
                     self.follow(&watch, &kind, &served, &jobs, &stop).await;
                 }
-                // There are no objects of a kind that there is not. Those of a definition that went are gone.
                 Ok(None) => {
-                    let mut state = self.state.write();
-                    let news = !state.listed || !state.objects.is_empty();
-                    *state = State {
-                        listed: true,
-                        trouble: Some("the host does not serve it".into()),
-                        ..State::default()
-                    };
-                    drop(state);
-                    if news {
-                        jobs.look_at_kind(kind.clone());
-                    }
+                    absent += 1;
+                    self.absent(&kind, absent >= ABSENT, &jobs);
                 }
                 Err(error) => self.state.write().trouble = Some(brief(&error)),
             }
@@ -189,6 +183,23 @@ impl Watched {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(AGAIN) => {}
             }
+        }
+    }
+
+    /// The host does not serve the kind. Once that is certain, there are no objects of it: those of a definition that went
+    /// are gone.
+    fn absent(&self, kind: &Kind, certain: bool, jobs: &Jobs) {
+        let mut state = self.state.write();
+        let trouble = Some("the host does not serve it".to_owned());
+        let news = state.trouble != trouble || (certain && (!state.listed || !state.objects.is_empty()));
+        state.trouble = trouble;
+        if certain {
+            (state.served, state.listed) = (None, true);
+            state.objects.clear();
+        }
+        drop(state);
+        if news {
+            jobs.look_at_kind(kind.clone());
         }
     }
 

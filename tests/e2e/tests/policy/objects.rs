@@ -146,3 +146,32 @@ async fn objects_go_to_their_members_and_differ_by_override() -> Result<()> {
     })
     .await
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn addresses_of_load_balancers_come_back() -> Result<()> {
+    beside("balance", async |stage| {
+        stage
+            .apply(&json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+                "spec": {"type": "LoadBalancer", "selector": {"app": "web"}, "ports": [{"port": 80}]}}))
+            .await?;
+        stage.apply(&sends_one("web", "v1", "Service", "web", &[MEMBER1, MEMBER2])).await?;
+        // Nobody in these clusters makes load balancers, so somebody says that one is there.
+        for (name, address) in [("member1", "192.0.2.2"), ("member2", "192.0.2.1")] {
+            let member = member(stage, name)?;
+            has_there(&member, "service/web", ".spec.type", "LoadBalancer").await?;
+            let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": address}]}}}).to_string();
+            member
+                .args(&["patch", "service", "web", "--subresource=status", "--type=merge", "-p", &status])
+                .await?;
+        }
+        has_there(&stage.host, "service/web", ".status.loadBalancer.ingress[*].ip", "192.0.2.1 192.0.2.2")
+            .await?;
+        let binding = applied(stage, "rb/web-service").await?;
+        let items = binding["status"]["aggregatedStatus"].as_array().cloned().unwrap_or_default();
+        ensure!(items.iter().all(|item| item["health"] == "Healthy"), "{items:?}");
+        // One cluster less is one address less.
+        stage.apply(&sends_one("web", "v1", "Service", "web", &[MEMBER1])).await?;
+        has_there(&stage.host, "service/web", ".status.loadBalancer.ingress[*].ip", "192.0.2.2").await
+    })
+    .await
+}
