@@ -14,6 +14,7 @@ mod controller;
 mod depart;
 mod fleet;
 mod identity;
+mod installation;
 mod keeper;
 mod member;
 mod node;

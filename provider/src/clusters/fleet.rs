@@ -17,6 +17,7 @@ use super::{
     conditions::Say,
     context::HostContext,
     identity,
+    installation::tie_to_installation,
     node::{background, open_port},
     replicas::{Live, owner},
 };
@@ -115,7 +116,11 @@ async fn serve(host: &HostContext, choice: Arc<dyn Choice>, stop: CancellationTo
     };
     tracing::info!(node = %name, port = listening, "serving");
     let work = |term| provider.clone().run(term);
-    tokio::join!(node.run(stop.clone()), background(work, fence, stop));
+    let serving = async { tokio::join!(node.run(stop.clone()), background(work, fence, stop.clone())) };
+    tokio::select! {
+        _ = serving => {}
+        () = tie_to_installation(&host.client, FLEET) => {}
+    }
     host.serving.vouched.remove(&name);
     host.serving.kubelets.remove(&name).await;
     tracing::info!(node = %name, "not served any more");

@@ -127,6 +127,13 @@ pub const HOST_RIGHTS: &[Right] = &[
         .within("kube-system"),
     Right::new("authentication.k8s.io", &["tokenreviews"], &["create"], "who calls the kubelet API"),
     Right::new("authorization.k8s.io", &["subjectaccessreviews"], &["create"], "and whether they may"),
+    Right::new(
+        "rbac.authorization.k8s.io",
+        &["clusterroles"],
+        &["get"],
+        "the node that stands for several clusters goes with this very role",
+    )
+    .named(&["federlet"]),
     Right::new("", &["groups"], &["impersonate"], "act as a node").named(&["system:nodes"]),
     Right::new(
         "",
