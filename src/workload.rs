@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
+use federlet_provider::fleet::FLEET;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::LabelSelector};
 use kube::{
     Api, Client, ResourceExt,
@@ -93,7 +94,10 @@ impl PodsArgs {
             Workload::Selecting(group, kind, name) => {
                 let labels = self.selector(client, group, kind, name).await?;
                 let listed = api.list(&ListParams::default().labels(&labels)).await;
-                listed.map_err(|error| answered("the host", &error))?.items
+                let mut listed = listed.map_err(|error| answered("the host", &error))?.items;
+                // What is there of several clusters at once is in its copies, which have the same labels.
+                listed.retain(|pod| cluster(pod) != FLEET);
+                listed
             }
         };
         Ok(chosen(found, &self.cluster))

@@ -31,7 +31,8 @@ pub struct Bindings {
 
 impl Default for Bindings {
     fn default() -> Self {
-        let (known, listed, changed) = (RwLock::default(), watch::Sender::default(), watch::Sender::default());
+        let (known, listed, changed) =
+            (RwLock::default(), watch::Sender::default(), watch::Sender::default());
         Self { known, listed, changed, decided: broadcast::Sender::new(BACKLOG) }
     }
 }
