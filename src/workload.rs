@@ -1,5 +1,6 @@
 //! A workload as a person names it, and its pods wherever they are.
 
+mod channels;
 pub(crate) mod exec;
 pub(crate) mod logs;
 

@@ -4,19 +4,24 @@ use std::{io::IsTerminal as _, process::exit};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use futures::SinkExt as _;
+use futures::StreamExt as _;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Status};
 use kube::{
-    ResourceExt,
-    api::{AttachParams, AttachedProcess, TerminalSize},
+    Resource, ResourceExt,
+    api::{AttachParams, Request},
+    client::Connection,
 };
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, copy},
     signal::unix::{SignalKind, signal},
+    sync::watch,
 };
 
-use super::{PodsArgs, cluster, container};
+use super::{
+    PodsArgs,
+    channels::{receive, send},
+    cluster, container,
+};
 use crate::host::{HostArgs, answered};
 
 /// The flags of `federlet exec`.
@@ -69,11 +74,12 @@ impl ExecArgs {
             tty: self.tty,
             ..AttachParams::default()
         };
-        let api = self.pods.api(&client);
-        let process = api.exec(&pod.name_any(), &self.command, &params).await;
-        let process = process.map_err(|error| answered(&pod.name_any(), &error))?;
+        let namespace = pod.namespace().unwrap_or_default();
+        let pods = Request::new(Pod::url_path(&(), Some(&namespace)));
+        let request = pods.exec(&pod.name_any(), &self.command, &params)?;
+        let connection = client.connect(request).await.map_err(|error| answered(&pod.name_any(), &error))?;
         let raw = if self.tty { Some(RawTerminal::enter()?) } else { None };
-        let ended = relay(process, self.tty).await;
+        let ended = relay(connection, params.stdin, self.tty).await;
         drop(raw);
         // Standard input is read by a thread that ends only with the process.
         exit(ended?)
@@ -88,40 +94,28 @@ fn is_ready(pod: &Pod) -> bool {
 }
 
 /// Passes everything on until the command ends; its exit code.
-async fn relay(mut process: AttachedProcess, tty: bool) -> anyhow::Result<i32> {
-    let status = process.take_status().context("the host does not say how it ends")?;
-    if let Some(input) = process.stdin() {
-        tokio::spawn(pump(tokio::io::stdin(), input));
-    }
-    let output = process.stdout().map(|output| tokio::spawn(pump(output, tokio::io::stdout())));
-    let errors = process.stderr().map(|errors| tokio::spawn(pump(errors, tokio::io::stderr())));
-    if tty && let Some(mut sizes) = process.terminal_size() {
+async fn relay(connection: Connection, stdin: bool, tty: bool) -> anyhow::Result<i32> {
+    let closes = connection.supports_stream_close();
+    let (to, from) = connection.into_stream().split();
+    let (size, sizes) = watch::channel(None);
+    let input = stdin.then(tokio::io::stdin);
+    tokio::spawn(send(to, input, sizes, closes));
+    if tty {
         let mut changed = signal(SignalKind::window_change())?;
         tokio::spawn(async move {
-            while let Ok(size) = tcgetwinsize(std::io::stdin()) {
-                let size = TerminalSize { width: size.ws_col, height: size.ws_row };
-                if sizes.send(size).await.is_err() || changed.recv().await.is_none() {
+            while let Ok(now) = tcgetwinsize(std::io::stdin()) {
+                size.send_replace(Some((now.ws_col, now.ws_row)));
+                if changed.recv().await.is_none() {
                     return;
                 }
             }
         });
     }
-    let status = status.await;
-    for output in [output, errors].into_iter().flatten() {
-        let _ = output.await;
-    }
-    code(status.as_ref())
-}
-
-async fn pump(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
-    // Whoever reads or writes may have gone: the command ends by itself then.
-    let _ = copy(&mut from, &mut to).await;
-    let _ = to.shutdown().await;
+    code(&receive(from, tokio::io::stdout(), tokio::io::stderr()).await?)
 }
 
 /// What the host says of the end: an exit code, or why there is none.
-fn code(status: Option<&Status>) -> anyhow::Result<i32> {
-    let status = status.context("the connection was lost")?;
+fn code(status: &Status) -> anyhow::Result<i32> {
     if status.status.as_deref() == Some("Success") {
         return Ok(0);
     }
@@ -158,13 +152,12 @@ mod tests {
 
     #[test]
     fn a_command_ends_with_its_own_code_or_a_reason() {
-        let read = |value| code(Some(&serde_json::from_value::<Status>(value).unwrap()));
+        let read = |value| code(&serde_json::from_value::<Status>(value).unwrap());
         assert_eq!(read(json!({"status": "Success"})).unwrap(), 0);
         let seven = json!({"status": "Failure", "message": "exit code 7", "reason": "NonZeroExitCode",
             "details": {"causes": [{"reason": "ExitCode", "message": "7"}]}});
         assert_eq!(read(seven).unwrap(), 7);
         let why = read(json!({"status": "Failure", "message": "no such file"})).unwrap_err();
         assert_eq!(why.to_string(), "no such file");
-        assert!(code(None).is_err());
     }
 }

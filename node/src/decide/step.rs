@@ -15,6 +15,8 @@ pub struct Seen<'a> {
     pub desired: u64,
     /// Whether this process created the pod so recently that the provider may not see it yet.
     pub just_created: bool,
+    /// The grace period with which the pod at the provider left the host, if that was not told to the provider yet.
+    pub departed: Option<Duration>,
 }
 
 /// What to do next about one pod. One step at a time: what it changes leads to the next decision.
@@ -71,9 +73,11 @@ pub enum Rest {
 /// Decides what to do about one pod.
 pub fn next_step(seen: Seen<'_>) -> Step {
     let Some(host) = seen.host else {
-        return seen
-            .provider
-            .map_or(Step::Rest(Rest::Gone), |orphan| end(orphan, orphan.termination_grace(), true));
+        return seen.provider.map_or(Step::Rest(Rest::Gone), |orphan| {
+            // Whoever loses patience in the end says so with the very deletion that takes the object away.
+            let grace = orphan.termination_grace();
+            end(orphan, seen.departed.map_or(grace, |departed| departed.min(grace)), true)
+        });
     };
     if host.is_static() {
         return Step::Rest(Rest::NotOurs);

@@ -3,14 +3,14 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod as TypedPod;
 use kube::{
     Api, Client,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
+    api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
     core::{ApiResource, DynamicObject},
 };
 use serde_json::Value;
 
 use crate::{
     client::brief,
-    contract::{Pod, PodId, PodKey},
+    contract::{NodeName, Pod, PodId, PodKey},
 };
 
 /// What we do to pods on the host, and no more.
@@ -59,6 +59,17 @@ impl HostError {
 impl Host {
     pub(crate) const fn new(client: Client) -> Self {
         Self { client }
+    }
+
+    /// Whether the host has exactly this pod on this node, as it is now and not as a cache has it.
+    ///
+    /// Asked for by name, a node is refused once the pod is gone: the host's Node authorizer knows of nothing any more
+    /// that connects the two. A list of the node's own pods it may always have.
+    pub(crate) async fn has(&self, node: &NodeName, id: &PodId) -> Result<bool, HostError> {
+        let key = id.key();
+        let fields = format!("spec.nodeName={node},metadata.name={}", key.name());
+        let found = self.pods(key.namespace()).list_metadata(&ListParams::default().fields(&fields)).await?;
+        Ok(found.items.iter().any(|pod| pod.metadata.uid.as_deref() == Some(id.uid())))
     }
 
     fn pods(&self, namespace: &str) -> Api<DynamicObject> {

@@ -101,6 +101,7 @@ impl PodSync {
             accepted: note.accepted.map(|(digest, _)| digest),
             desired: host.map(decide::desired_digest).unwrap_or_default(),
             just_created: note.just_created(),
+            departed: held.as_ref().and_then(|held| self.view.departed(key, held.uid())),
         });
         tracing::debug!(pod = %key, ?step, "decided");
         match (step, host) {
@@ -152,18 +153,21 @@ impl PodSync {
     }
 
     async fn delete(&self, id: &PodId, grace: Duration, confirm: bool) -> Result<Outcome, Trouble> {
-        let mut grace = grace;
         if confirm {
             // The decision rests on a pod's absence from a cache. The API server itself must say so too.
-            if self.host.get(id.key()).await?.is_some_and(|pod| pod.uid() == id.uid()) {
+            if self.host.has(&self.node, id).await? {
                 tracing::info!(pod = %id.key(), "the host still has it, though the watch did not say so");
                 return Ok(Outcome::After(Duration::from_secs(1)));
             }
-            grace = self.view.departed(id.key(), id.uid()).unwrap_or(grace).min(grace);
             tracing::info!(pod = ?id, ?grace, "not on the host any more, ending it at the provider");
         }
         match self.call("delete", self.provider.delete_pod(id, grace)).await {
-            Ok(()) => Ok(Outcome::After(grace + LOOK_AGAIN)),
+            Ok(()) => {
+                if confirm {
+                    self.view.forget_departed(id.key());
+                }
+                Ok(Outcome::After(grace + LOOK_AGAIN))
+            }
             Err(ProviderError::NotFound) => Ok(Outcome::After(Duration::ZERO)),
             Err(error) => Err(error.into()),
         }

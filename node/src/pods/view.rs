@@ -222,12 +222,9 @@ impl NodePods {
         &self.queue
     }
 
-    /// The grace period with which a pod left the host while its containers ran, said once.
+    /// The grace period with which a pod left the host while its containers ran.
     pub(crate) fn departed(&self, key: &PodKey, uid: &str) -> Option<Duration> {
-        let mut departed = self.departed.lock();
-        departed.get(key).filter(|(of, _)| **of == *uid).map(|(_, grace)| *grace).inspect(|_| {
-            departed.remove(key);
-        })
+        self.departed.lock().get(key).filter(|(of, _)| **of == *uid).map(|(_, grace)| *grace)
     }
 
     pub(crate) fn forget_departed(&self, key: &PodKey) {

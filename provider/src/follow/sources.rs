@@ -31,7 +31,8 @@ const LAG: Duration = Duration::from_millis(200);
 fn is_behind(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let about_pod = status.message.starts_with("pod ") || status.message.starts_with("pods ");
-    (status.code == 403 && status.message.contains("no relationship found between node"))
+    let unplaced = ["no relationship found between node", "bound to a pod scheduled on a different node"];
+    (status.code == 403 && unplaced.iter().any(|said| status.message.contains(said)))
         || (status.code == 404 && about_pod)
 }
 

@@ -77,7 +77,7 @@ pub const HOST_RIGHTS: &[Right] = &[
     Right::new(
         "work.karmada.io",
         &["resourcebindings", "clusterresourcebindings"],
-        &["get", "list", "watch", "create", "patch", "delete"],
+        &["list", "watch", "create", "patch", "delete"],
         "what was decided for each workload and object",
     ),
     Right::new(

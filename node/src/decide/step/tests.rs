@@ -49,6 +49,25 @@ impl Sketch {
     }
 }
 
+#[test]
+fn impatience_is_passed_on_also_when_the_object_is_gone_already() {
+    let ending = Sketch { grace: Some(10), ..RUNNING }.pod();
+    let step = |departed: Option<u64>| {
+        let departed = departed.map(Duration::from_secs);
+        next_step(Seen {
+            host: None,
+            provider: Some(&ending),
+            accepted: None,
+            desired: 0,
+            just_created: false,
+            departed,
+        })
+    };
+    assert_eq!(step(None), Step::Rest(Rest::Ending));
+    assert_eq!(step(Some(10)), Step::Rest(Rest::Ending));
+    assert_eq!(step(Some(0)), Step::Delete { id: ending.id().clone(), grace: Duration::ZERO, confirm: true });
+}
+
 fn decide(host: Option<&Sketch>, provider: Option<&Sketch>) -> Step {
     decide_with(host, provider, Some(1), false)
 }
@@ -60,7 +79,14 @@ fn decide_with(
     just_created: bool,
 ) -> Step {
     let (host, provider) = (host.map(Sketch::pod), provider.map(Sketch::pod));
-    next_step(Seen { host: host.as_ref(), provider: provider.as_ref(), accepted, desired: 1, just_created })
+    next_step(Seen {
+        host: host.as_ref(),
+        provider: provider.as_ref(),
+        accepted,
+        desired: 1,
+        just_created,
+        departed: None,
+    })
 }
 
 fn delete(sketch: &Sketch, grace: u64, confirm: bool) -> Step {

@@ -159,6 +159,11 @@ impl FakeHost {
             return failure(answers.remove(at).1);
         }
         let mut held = self.pod.lock();
+        if head.method == Method::GET && head.uri.query().is_some_and(|query| query.contains("fieldSelector"))
+        {
+            let items: Vec<&Value> = held.iter().collect();
+            return respond(StatusCode::OK, &json!({ "metadata": {}, "items": items }));
+        }
         let Some(pod) = held.as_mut() else { return failure(StatusCode::NOT_FOUND) };
         match head.method {
             Method::PATCH => {

@@ -149,7 +149,7 @@ impl Installed {
         let path = "jsonpath={.items[*].metadata.name}";
         let clusters = self.host.kubectl_output(&["get", "clusters", "-o", path]).await.unwrap_or_default();
         for name in clusters.split_whitespace() {
-            federlet(&["unjoin", name, "--force", "--kubeconfig", &kubeconfig]).await?;
+            federlet(&["unjoin", name, "--or-force", "--wait=60s", "--kubeconfig", &kubeconfig]).await?;
         }
         for release in self.helm.run(&["list", "--short"]).await?.lines() {
             self.helm.run(&["uninstall", release, "--no-hooks", "--wait"]).await?;

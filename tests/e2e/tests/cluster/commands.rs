@@ -77,7 +77,7 @@ async fn a_workload_in_two_clusters_is_read_and_entered_as_one() -> Result<()> {
         exec.args(words(&["exec", "-i", "deploy/both"])).args(["--", "sh", "-c", "cat; exit 7"]);
         let mut exec = exec.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let mut input = exec.stdin.take().context("no input")?;
-        input.write_all(&vec![b'x'; 1 << 20]).await?;
+        tokio::time::timeout(SOON, input.write_all(&vec![b'x'; 1 << 20])).await??;
         drop(input);
         let output = tokio::time::timeout(SOON, exec.wait_with_output()).await??;
         ensure!(output.stdout.len() == 1 << 20, "{} bytes came back", output.stdout.len());
