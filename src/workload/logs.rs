@@ -1,7 +1,7 @@
 //! `federlet logs`: what all pods of a workload say, in all clusters.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     io::IsTerminal as _,
     time::Duration,
 };
@@ -9,7 +9,8 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 use futures::{AsyncBufReadExt as _, TryStreamExt as _};
-use k8s_openapi::api::core::v1::Pod;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::{Api, ResourceExt, api::LogParams};
 use tokio::task::JoinSet;
 
@@ -66,29 +67,45 @@ type Key = (String, String, i32);
 impl LogsArgs {
     /// Shows them.
     pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let client = self.host.streaming_client().await?;
-        let api = self.pods.api(&client);
-        let mut begun: HashSet<Key> = HashSet::new();
+        // Whoever looks for pods must not wait for those who read.
+        let (client, reader) = (self.host.client().await?, self.host.streaming_client().await?);
+        let api = self.pods.api(&reader);
+        let mut reading: HashSet<Key> = HashSet::new();
+        // Where to go on with logs that ended.
+        let mut read: HashMap<Key, Timestamp> = HashMap::new();
         let mut colours = Colours::default();
-        let mut streams: JoinSet<(Key, anyhow::Result<()>)> = JoinSet::new();
+        let mut streams: JoinSet<(Key, bool, anyhow::Result<()>)> = JoinSet::new();
         let mut failed = None;
         loop {
-            let pods = self.pods.pods(&client).await?;
+            let pods = match self.pods.pods(&client).await {
+                // Somebody who listens goes on listening while the host is away.
+                Err(error) if self.follow && !(reading.is_empty() && read.is_empty()) => {
+                    eprintln!("{error:#}, looking again");
+                    vec![]
+                }
+                pods => pods?,
+            };
             if pods.is_empty() && !self.follow {
                 bail!("it has no pods there: see `kubectl get pods -o wide`");
             }
             for pod in &pods {
                 for name in self.containers(pod)? {
                     let key = (pod.uid().unwrap_or_default(), name.clone(), restarts(pod, &name));
-                    // What a container said before it was started again, another stream has shown.
-                    let again = begun.iter().any(|(uid, name, _)| (uid, name) == (&key.0, &key.1));
-                    if begun.insert(key.clone()) {
-                        let params = self.params(&name, again);
-                        let prefix =
-                            colours.prefix(cluster(pod), &pod.name_any(), &name, self.all_containers);
-                        let (api, pod) = (api.clone(), pod.name_any());
-                        streams.spawn(async move { (key, copy(&api, &pod, &params, &prefix).await) });
+                    let until = read.get(&key).copied();
+                    let over = until.is_some() && has_ended(pod, &name);
+                    if over || !reading.insert(key.clone()) {
+                        continue;
                     }
+                    // What a container said before it was started again, another stream has shown.
+                    let again = read.keys().any(|(uid, name, _)| (uid, name) == (&key.0, &key.1));
+                    let params = LogParams { since_time: until, ..self.params(&name, again) };
+                    let prefix = colours.prefix(cluster(pod), &pod.name_any(), &name, self.all_containers);
+                    let (api, pod) = (api.clone(), pod.name_any());
+                    streams.spawn(async move {
+                        let mut heard = false;
+                        let ended = copy(&api, &pod, &params, &prefix, &mut heard).await;
+                        (key, heard, ended)
+                    });
                 }
             }
             let look = tokio::time::sleep(LOOK);
@@ -96,12 +113,15 @@ impl LogsArgs {
             loop {
                 tokio::select! {
                     ended = streams.join_next(), if !streams.is_empty() => match ended {
-                        Some(Ok((key, Err(error)))) if self.follow => {
-                            // It has not started, or its node does not answer: it is tried again with the next look.
-                            tracing::debug!(%error, "a log is not there yet");
-                            begun.remove(&key);
+                        // It has not begun, or its node does not answer, or the way there was cut: it is looked at again,
+                        // and goes on where it ended.
+                        Some(Ok((key, heard, _))) if self.follow => {
+                            reading.remove(&key);
+                            if heard {
+                                read.insert(key, Timestamp::now());
+                            }
                         }
-                        Some(Ok((_, Err(error)))) => failed = Some(error),
+                        Some(Ok((_, _, Err(error)))) => failed = Some(error),
                         _ => {}
                     },
                     () = &mut look, if self.follow => break,
@@ -136,19 +156,37 @@ impl LogsArgs {
     }
 }
 
-async fn copy(api: &Api<Pod>, pod: &str, params: &LogParams, prefix: &str) -> anyhow::Result<()> {
+/// Shows a log until it ends; `heard` says whether there was anything in it.
+async fn copy(
+    api: &Api<Pod>,
+    pod: &str,
+    params: &LogParams,
+    prefix: &str,
+    heard: &mut bool,
+) -> anyhow::Result<()> {
     let stream = api.log_stream(pod, params).await.map_err(|error| answered(pod, &error))?;
     let mut lines = stream.lines();
     while let Some(line) = lines.try_next().await.with_context(|| format!("the log of {pod} ended"))? {
+        *heard = true;
         say!("{prefix}{line}");
     }
     Ok(())
 }
 
-fn restarts(pod: &Pod, container: &str) -> i32 {
+fn status(pod: &Pod, container: &str) -> Option<ContainerStatus> {
     let status = pod.status.clone().unwrap_or_default();
-    let all = status.container_statuses.into_iter().chain(status.init_container_statuses).flatten();
-    all.into_iter().find(|status| status.name == container).map_or(0, |status| status.restart_count)
+    let mut all = status.container_statuses.into_iter().chain(status.init_container_statuses).flatten();
+    all.find(|status| status.name == container)
+}
+
+fn restarts(pod: &Pod, container: &str) -> i32 {
+    status(pod, container).map_or(0, |status| status.restart_count)
+}
+
+/// Whether a container has said all that it will ever say.
+fn has_ended(pod: &Pod, container: &str) -> bool {
+    let state = status(pod, container).and_then(|status| status.state);
+    state.is_some_and(|state| state.terminated.is_some())
 }
 
 /// A colour for each cluster, on a terminal.

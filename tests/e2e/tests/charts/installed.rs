@@ -149,7 +149,15 @@ impl Installed {
         let path = "jsonpath={.items[*].metadata.name}";
         let clusters = self.host.kubectl_output(&["get", "clusters", "-o", path]).await.unwrap_or_default();
         for name in clusters.split_whitespace() {
-            federlet(&["unjoin", name, "--or-force", "--wait=60s", "--kubeconfig", &kubeconfig]).await?;
+            federlet(&["unjoin", name, "--force", "--kubeconfig", &kubeconfig]).await?;
+        }
+        // Nobody serves them any more, so their accounts stay in the members.
+        for cluster in self.sandbox.clusters()? {
+            let kinds = "clusterroles,clusterrolebindings,namespaces";
+            let found = cluster.kubectl_output(&["get", kinds, "-o", "name"]).await?;
+            for object in found.lines().filter(|name| name.contains("/federlet-host-")) {
+                cluster.kubectl_output(&["delete", object, "--ignore-not-found", "--timeout=60s"]).await?;
+            }
         }
         for release in self.helm.run(&["list", "--short"]).await?.lines() {
             self.helm.run(&["uninstall", release, "--no-hooks", "--wait"]).await?;
