@@ -27,6 +27,7 @@ unit:
 bench *args:
     cargo compare kubelets {{args}}
     cargo compare members {{args}}
+    cargo compare webhook
 
 # Format the code.
 fmt:
