@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kube::core::DynamicObject;
+use kube::core::{ApiResource, DynamicObject};
 use serde_json::Value;
 
 /// What a policy can select an object by, and what marks it.
@@ -43,6 +43,17 @@ impl Identity {
     pub fn group(&self) -> &str {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
+}
+
+/// An object as an API server gave it, with the kind that answers leave out, and without the bookkeeping of server-side
+/// apply.
+#[must_use]
+pub fn whole(resource: &ApiResource, mut object: DynamicObject) -> Value {
+    object.metadata.managed_fields = None;
+    let mut json = serde_json::to_value(object).unwrap_or_default();
+    json["apiVersion"] = resource.api_version.as_str().into();
+    json["kind"] = resource.kind.as_str().into();
+    json
 }
 
 impl From<&DynamicObject> for Identity {

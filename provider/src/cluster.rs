@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::streams::refused;
+pub(crate) use self::streams::log_of;
 pub use self::{
     reach::Reach,
     room::{MemberReport, Summary},

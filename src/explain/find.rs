@@ -1,6 +1,7 @@
 //! Objects by what people call them.
 
 use anyhow::{Context, bail};
+use federlet_policy::object::whole;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};
 use kube::{Api, Client, api::DynamicObject, core::ApiResource};
 use serde_json::Value;
@@ -41,13 +42,7 @@ impl Finder {
             Api::all_with(self.client.clone(), &served.resource)
         };
         let found = api.get_opt(name).await.map_err(|error| answered("the host", &error))?;
-        Ok(found.map(|mut found| {
-            found.metadata.managed_fields = None;
-            let mut object = serde_json::to_value(found).unwrap_or_default();
-            object["apiVersion"] = served.resource.api_version.as_str().into();
-            object["kind"] = served.resource.kind.as_str().into();
-            object
-        }))
+        Ok(found.map(|found| whole(&served.resource, found)))
     }
 
     /// Who controls an object, if anybody does and is there.

@@ -44,19 +44,20 @@ fn walk(path: &str, schema: &Value, required: bool, page: &mut String) {
         cell(said),
         choice.unwrap_or_default()
     );
+    within(path, schema, page);
+    for (field, mark) in [("items", "[]"), ("additionalProperties", ".*")] {
+        if let Some(inner) = schema.get(field) {
+            within(&format!("{path}{mark}"), inner, page);
+        }
+    }
+}
+
+/// The fields of an object.
+fn within(path: &str, schema: &Value, page: &mut String) {
     let needed: Vec<&str> =
         schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
         walk(&format!("{path}.{name}"), inner, needed.contains(&name.as_str()), page);
-    }
-    for (field, mark) in [("items", "[]"), ("additionalProperties", ".*")] {
-        if let Some(inner) = schema.get(field).filter(|inner| inner["properties"].is_object()) {
-            let inner_needed: Vec<&str> =
-                inner["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-            for (name, each) in inner["properties"].as_object().into_iter().flatten() {
-                walk(&format!("{path}{mark}.{name}"), each, inner_needed.contains(&name.as_str()), page);
-            }
-        }
     }
 }
 

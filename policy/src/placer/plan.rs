@@ -6,7 +6,7 @@ use federlet_provider::capacity::Resources;
 use k8s_openapi::api::core::v1::Taint;
 
 use super::{
-    assign::{Seat, assign},
+    assign::{Assignment, Seat, assign},
     seen::SeenPod,
     sequence::sequence,
 };
@@ -215,25 +215,9 @@ impl Situation<'_> {
         let weights = static_weights(rules.map_or(&[], |rules| &rules.static_weight_list), &clusters);
         let weights: Vec<(&str, u64)> = placed.shares.keys().map(String::as_str).zip(weights).collect();
         let order = sequence(method, &placed.shares, &weights, TieBreak::by_uid(self.uid));
-        let seats: Vec<Seat> = pods
-            .iter()
-            .map(|index| {
-                let pod = &self.pods[*index];
-                let cluster = pod.cluster.clone().filter(|_| !pod.is_gated());
-                Seat { cluster, position: pod.position(), ordinal: pod.ordinal }
-            })
-            .collect();
-        let assignment = assign(&order, &seats);
-        let heeds = |index: usize| self.pods[pods[index]].heeds_cost();
-        plan.pins.extend(assignment.pins.into_iter().map(|(index, cluster, position)| Pin {
-            pod: pods[index],
-            cluster,
-            cost: heeds(index).then_some(-i64::from(position)),
-        }));
+        let assignment = assign(&order, &self.seats(pods));
         // With one cluster there is no order to keep: nothing is written for it alone.
-        let ordered = placed.shares.len() > 1;
-        let costs = assignment.renumber.into_iter().filter(|(index, _)| ordered && heeds(*index));
-        plan.costs.extend(costs.map(|(index, position)| (pods[index], -i64::from(position))));
+        self.take_seats(pods, &assignment, placed.shares.len() > 1, plan);
         // What was measured stays where it is; what somebody fixed is kept exact.
         if method == Method::StaticWeights {
             plan.surplus.extend(assignment.surplus.into_iter().map(|index| pods[index]));
@@ -269,24 +253,33 @@ impl Situation<'_> {
 
     /// Gives pods an order: a cluster with fewer copies has those of the first.
     fn rank(&self, pods: &[usize], node: &str, plan: &mut Plan) {
-        let seats: Vec<Seat> = pods
-            .iter()
-            .map(|index| {
-                let pod = &self.pods[*index];
-                let cluster = pod.cluster.clone().filter(|_| !pod.is_gated());
-                Seat { cluster, position: pod.position(), ordinal: pod.ordinal }
-            })
-            .collect();
+        let seats = self.seats(pods);
         let last = seats.iter().filter_map(|seat| seat.ordinal).max().map_or(0, |last| last as usize + 1);
         let assignment = assign(&vec![node.to_owned(); pods.len().max(last)], &seats);
+        self.take_seats(pods, &assignment, true, plan);
+    }
+
+    /// Where pods are now.
+    fn seats(&self, pods: &[usize]) -> Vec<Seat> {
+        let seat = |index: &usize| {
+            let pod = &self.pods[*index];
+            let cluster = pod.cluster.clone().filter(|_| !pod.is_gated());
+            Seat { cluster, position: pod.position(), ordinal: pod.ordinal }
+        };
+        pods.iter().map(seat).collect()
+    }
+
+    /// Pins pods as they were assigned. Their positions are written where their controller heeds them; of pods that
+    /// stay where they are, only if there is an order to keep.
+    fn take_seats(&self, pods: &[usize], assignment: &Assignment, ordered: bool, plan: &mut Plan) {
         let heeds = |index: usize| self.pods[pods[index]].heeds_cost();
-        plan.pins.extend(assignment.pins.into_iter().map(|(index, cluster, position)| Pin {
-            pod: pods[index],
-            cluster,
-            cost: heeds(index).then_some(-i64::from(position)),
+        plan.pins.extend(assignment.pins.iter().map(|(index, cluster, position)| Pin {
+            pod: pods[*index],
+            cluster: cluster.clone(),
+            cost: heeds(*index).then_some(-i64::from(*position)),
         }));
-        let costs = assignment.renumber.into_iter().filter(|(index, _)| heeds(*index));
-        plan.costs.extend(costs.map(|(index, position)| (pods[index], -i64::from(position))));
+        let costs = assignment.renumber.iter().filter(|(index, _)| ordered && heeds(*index));
+        plan.costs.extend(costs.map(|(index, position)| (pods[*index], -i64::from(*position))));
     }
 
     /// Pods in clusters that the policy does not want, or that are no clusters any more.

@@ -21,7 +21,7 @@ use super::{
     job::{Job, Jobs},
     templates::{code, said},
 };
-use crate::{inventory::Key, store::Kind};
+use crate::{inventory::Key, object::whole, store::Kind};
 
 /// A connection that is dead without saying so is noticed within this time.
 const WATCH_SECONDS: u32 = 45;
@@ -121,7 +121,7 @@ impl Follow {
             match event {
                 Some(Ok(watcher::Event::Init)) => relisted.clear(),
                 Some(Ok(watcher::Event::InitApply(object))) => {
-                    let copy = self.json(object);
+                    let copy = whole(&self.resource, object);
                     relisted.insert(place(&copy));
                     state.objects.insert(place(&copy), Arc::new(copy));
                 }
@@ -132,7 +132,7 @@ impl Follow {
                     self.jobs.look_at_kind(kind.clone());
                 }
                 Some(Ok(watcher::Event::Apply(object))) => {
-                    let copy = self.json(object);
+                    let copy = whole(&self.resource, object);
                     state.trouble = None;
                     // What we wrote since is not undone by older news.
                     if state.objects.get(&place(&copy)).is_some_and(|known| is_newer(known, &copy)) {
@@ -143,7 +143,7 @@ impl Follow {
                     self.changed(&copy, &kind);
                 }
                 Some(Ok(watcher::Event::Delete(object))) => {
-                    let copy = self.json(object);
+                    let copy = whole(&self.resource, object);
                     state.objects.remove(&place(&copy));
                     drop(state);
                     self.changed(&copy, &kind);
@@ -164,14 +164,6 @@ impl Follow {
                 None => return,
             }
         }
-    }
-
-    fn json(&self, mut object: DynamicObject) -> Value {
-        object.metadata.managed_fields = None;
-        let mut copy = serde_json::to_value(object).unwrap_or_default();
-        copy["apiVersion"] = self.resource.api_version.as_str().into();
-        copy["kind"] = self.resource.kind.as_str().into();
-        copy
     }
 
     fn changed(&self, copy: &Value, kind: &Kind) {

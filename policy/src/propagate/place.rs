@@ -15,6 +15,7 @@ use super::{
     rights,
     send::Failure,
 };
+use crate::object::whole;
 
 /// By this name members remember what is ours in a copy.
 const FIELD_MANAGER: &str = "federlet-objects";
@@ -40,15 +41,7 @@ impl Place<'_> {
     /// What has the name.
     pub(super) async fn get(&self, object: &Value) -> Result<Option<Value>, Failure> {
         let found = self.api(object).get_opt(text(object, "/metadata/name")).await;
-        Ok(found.map_err(|error| self.failed(&error))?.map(|found| self.json(found)))
-    }
-
-    fn json(&self, mut object: DynamicObject) -> Value {
-        object.metadata.managed_fields = None;
-        let mut copy = serde_json::to_value(object).unwrap_or_default();
-        copy["apiVersion"] = self.resource.api_version.as_str().into();
-        copy["kind"] = self.resource.kind.as_str().into();
-        copy
+        Ok(found.map_err(|error| self.failed(&error))?.map(|found| whole(self.resource, found)))
     }
 
     pub(super) async fn apply(&self, desired: &Value, there: Option<&Value>) -> Result<Value, Failure> {
@@ -63,7 +56,7 @@ impl Place<'_> {
             self.delete(there).await?;
             answer = api.patch(name, &params, &Patch::Apply(desired)).await;
         }
-        let made = self.json(answer.map_err(|error| self.failed(&error))?);
+        let made = whole(self.resource, answer.map_err(|error| self.failed(&error))?);
         self.copies.put(made.clone());
         Ok(made)
     }

@@ -21,7 +21,11 @@ use serde_json::Value;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{job::Jobs, wanted::Seen};
-use crate::{inventory::Key, object::Identity, store::Kind};
+use crate::{
+    inventory::Key,
+    object::{Identity, whole},
+    store::Kind,
+};
 
 /// A connection that is dead without saying so is noticed within this time.
 const WATCH_SECONDS: u32 = 45;
@@ -143,13 +147,7 @@ impl Templates {
             Api::all_with(self.client.clone(), &resource)
         };
         let found = api.get_opt(name).await?.filter(|found| found.metadata.uid.as_deref() == Some(&seen.uid));
-        Ok(found.map(|mut found| {
-            found.metadata.managed_fields = None;
-            let mut object = serde_json::to_value(&found).unwrap_or_default();
-            object["apiVersion"] = api_version.as_str().into();
-            object["kind"] = kind.as_str().into();
-            object
-        }))
+        Ok(found.map(|found| whole(&resource, found)))
     }
 }
 

@@ -28,10 +28,7 @@ impl PodStreams for ClusterProvider {
         let slot = self.running(pod)?;
         let request = options.to_api_server(&slot.namespace, &slot.name, container).map(|()| Body::empty());
         let response = self.site.member.streams.send(request).await.map_err(|error| from_member(&error))?;
-        if !response.status().is_success() {
-            return Err(refused(response).await);
-        }
-        Ok(response.into_body().into_data_stream().map_err(std::io::Error::other).boxed())
+        log_of(response).await
     }
 
     async fn upgrade(&self, pod: &Pod, request: UpgradeRequest) -> Result<UpgradeAnswer, ProviderError> {
@@ -62,8 +59,16 @@ impl ClusterProvider {
     }
 }
 
+/// The log that an API server answers with, or why it does not.
+pub(crate) async fn log_of(response: Response<Body>) -> Result<ByteStream, ProviderError> {
+    if !response.status().is_success() {
+        return Err(refused(response).await);
+    }
+    Ok(response.into_body().into_data_stream().map_err(std::io::Error::other).boxed())
+}
+
 /// What an API server said instead of a log.
-pub(crate) async fn refused(response: Response<Body>) -> ProviderError {
+async fn refused(response: Response<Body>) -> ProviderError {
     let code = response.status();
     let said = match Limited::new(response.into_body(), REFUSAL_LIMIT).collect().await {
         Ok(said) => said.to_bytes(),

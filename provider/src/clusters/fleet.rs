@@ -2,13 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use federlet_node::{
-    VirtualNode, VirtualNodeSettings,
-    client::{client, heartbeat_client},
-    contract::NodeName,
-    node::{NodeFacts, NodeTemplate},
-    pods::Events,
-};
+use federlet_node::{client::client, contract::NodeName, pods::Events};
 use k8s_openapi::api::core::v1::Taint;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +12,7 @@ use super::{
     context::HostContext,
     identity,
     installation::tie_to_installation,
-    node::{background, open_port},
+    node::{OnHost, background},
     replicas::{Live, owner},
 };
 use crate::{
@@ -78,43 +72,13 @@ async fn serve(host: &HostContext, choice: Arc<dyn Choice>, stop: CancellationTo
     let pod_client = make(config.clone(), "pods")?;
     let events = Events::new(pod_client.clone(), &name);
     let provider = FleetProvider::new(name.clone(), clients, host.pods.clone(), choice, events);
-    let heartbeat_client =
-        heartbeat_client(config.clone(), host.metrics.clone()).map_err(|error| broken(error.to_string()))?;
-    let opened = open_port(host, &name, provider.clone(), &config, &stop).await;
-    let (_port, listening) = opened.inspect_err(|_| {
-        stop.cancel();
-        host.serving.vouched.remove(&name);
-    })?;
     let keep_off = Taint { key: FLEET_TAINT.into(), effect: "NoSchedule".into(), ..Taint::default() };
-    let facts = NodeFacts::default();
-    let fence = facts.fence.clone();
-    let template = NodeTemplate {
-        name: name.clone(),
-        os: "linux".into(),
-        arch: host.serving.arch.clone(),
-        taints: host.serving.taints.iter().cloned().chain([keep_off]).collect(),
-        address: host.serving.address,
-        kubelet_port: listening,
-        host: host.host_version.clone(),
-    };
-    let node = VirtualNode {
-        template,
-        provider: provider.clone(),
-        // Copies look for what they refer to themselves.
-        references: None,
-        client: pod_client,
-        heartbeat_client,
-        heartbeat: host.heartbeat.clone(),
-        host_pods: host.pods.clone(),
-        facts,
-        settings: VirtualNodeSettings {
-            node: host.serving.node,
-            pods: host.serving.pods,
-            identity: Some(host.serving.identity.clone()),
-        },
-        metrics: host.metrics.clone(),
-    };
-    tracing::info!(node = %name, port = listening, "serving");
+    let taints = host.serving.taints.iter().cloned().chain([keep_off]).collect();
+    let on_host = OnHost { host, name: &name, config: &config, client: pod_client, stop: &stop };
+    // Copies look for what they refer to themselves.
+    let (node, _port) = on_host.node(provider.clone(), taints, None).await?;
+    let fence = node.facts.fence.clone();
+    tracing::info!(node = %name, port = node.template.kubelet_port, "serving");
     let work = |term| provider.clone().run(term);
     let serving = async { tokio::join!(node.run(stop.clone()), background(work, fence, stop.clone())) };
     tokio::select! {

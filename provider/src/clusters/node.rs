@@ -10,7 +10,8 @@ use federlet_node::{
     node::{Fence, NodeFacts, NodeTemplate},
     pods::{Events, References},
 };
-use kube::Config;
+use k8s_openapi::api::core::v1::Taint;
+use kube::{Client, Config};
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -82,42 +83,13 @@ impl RunningNode {
         if known {
             provider.answered_before();
         }
-        let heartbeat_client = heartbeat_client(config.clone(), host.metrics.clone())
-            .map_err(|error| broken(error.to_string()))?;
         let stop = CancellationToken::new();
-        let opened = open_port(host, &name, provider.clone(), &config, &stop).await;
-        let (port, listening) = opened.inspect_err(|_| {
-            stop.cancel();
-            host.serving.vouched.remove(&name);
-        })?;
-        let facts = NodeFacts::default();
-        let (healthy, fence) = (facts.healthy.subscribe(), facts.fence.clone());
-        let template = NodeTemplate {
-            name: name.clone(),
-            os: "linux".into(),
-            arch: host.serving.arch.clone(),
-            taints: host.serving.taints.clone(),
-            address: host.serving.address,
-            kubelet_port: listening,
-            host: host.host_version.clone(),
-        };
-        let node = VirtualNode {
-            template,
-            provider: provider.clone(),
-            references: Some(References::new(pod_client.clone())),
-            client: pod_client,
-            heartbeat_client,
-            heartbeat: host.heartbeat.clone(),
-            host_pods: host.pods.clone(),
-            facts,
-            settings: VirtualNodeSettings {
-                node: host.serving.node,
-                pods: host.serving.pods,
-                identity: Some(host.serving.identity.clone()),
-            },
-            metrics: host.metrics.clone(),
-        };
-        let report = provider.report();
+        let references = References::new(pod_client.clone());
+        let on_host = OnHost { host, name: &name, config: &config, client: pod_client, stop: &stop };
+        let taints = host.serving.taints.clone();
+        let (node, port) = on_host.node(provider.clone(), taints, Some(references)).await?;
+        let (healthy, fence) = (node.facts.healthy.subscribe(), node.facts.fence.clone());
+        let (report, listening) = (provider.report(), node.template.kubelet_port);
         let serving = tasks.spawn(serve(node, provider.clone(), fence.clone(), host.clone(), stop.clone()));
         tracing::info!(node = %name, port = listening, "serving");
         Ok(Self { connection, provider, report, healthy, fence, name, stop, serving, _port: port })
@@ -192,8 +164,64 @@ pub(super) async fn background<W>(
     }
 }
 
+/// A node as the host knows it, whatever stands behind it.
+pub(super) struct OnHost<'a> {
+    pub(super) host: &'a HostContext,
+    pub(super) name: &'a NodeName,
+    /// How to act as the node.
+    pub(super) config: &'a Config,
+    /// The client for its pods.
+    pub(super) client: Client,
+    pub(super) stop: &'a CancellationToken,
+}
+
+impl OnHost<'_> {
+    /// The node, ready to run, with its kubelet API open on a port of its own.
+    pub(super) async fn node(
+        self,
+        provider: Arc<dyn Provider>,
+        taints: Vec<Taint>,
+        references: Option<Arc<References>>,
+    ) -> Result<(VirtualNode, Taken), Say> {
+        let Self { host, name, config, client, stop } = self;
+        let heartbeat_client = heartbeat_client(config.clone(), host.metrics.clone())
+            .map_err(|error| Say::no("CannotServe", error.to_string()))?;
+        let opened = open_port(host, name, provider.clone(), config, stop).await;
+        let (port, listening) = opened.inspect_err(|_| {
+            stop.cancel();
+            host.serving.vouched.remove(name);
+        })?;
+        let template = NodeTemplate {
+            name: name.clone(),
+            os: "linux".into(),
+            arch: host.serving.arch.clone(),
+            taints,
+            address: host.serving.address,
+            kubelet_port: listening,
+            host: host.host_version.clone(),
+        };
+        let node = VirtualNode {
+            template,
+            provider,
+            references,
+            client,
+            heartbeat_client,
+            heartbeat: host.heartbeat.clone(),
+            host_pods: host.pods.clone(),
+            facts: NodeFacts::default(),
+            settings: VirtualNodeSettings {
+                node: host.serving.node,
+                pods: host.serving.pods,
+                identity: Some(host.serving.identity.clone()),
+            },
+            metrics: host.metrics.clone(),
+        };
+        Ok((node, port))
+    }
+}
+
 /// Opens the first port that is free, and sees to its certificate.
-pub(super) async fn open_port(
+async fn open_port(
     host: &HostContext,
     name: &NodeName,
     provider: Arc<dyn Provider>,

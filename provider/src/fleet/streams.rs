@@ -5,8 +5,7 @@ use bytes::Bytes;
 use federlet_node::contract::{
     ByteStream, LogOptions, MetricsKind, Pod, PodStreams, ProviderError, UpgradeAnswer, UpgradeRequest,
 };
-use futures::{StreamExt, TryStreamExt, future::join_all, stream};
-use http_body_util::BodyExt;
+use futures::{StreamExt, future::join_all, stream};
 use kube::client::Body;
 use serde_json::Value;
 
@@ -16,7 +15,7 @@ use super::{
     lines::{limited, prefixed},
     status::is_true,
 };
-use crate::{cluster::refused, errors::from_host};
+use crate::{cluster::log_of, errors::from_host};
 
 #[async_trait]
 impl PodStreams for FleetProvider {
@@ -93,9 +92,6 @@ impl FleetProvider {
         let request =
             options.to_node(&child.cluster, namespace, &child.name, container).map(|()| Body::empty());
         let response = self.clients.streams.send(request).await.map_err(|error| from_host(&error))?;
-        if !response.status().is_success() {
-            return Err(refused(response).await);
-        }
-        Ok(response.into_body().into_data_stream().map_err(std::io::Error::other).boxed())
+        log_of(response).await
     }
 }

@@ -11,16 +11,13 @@ use tokio::{
 };
 
 use crate::{
-    Instance, builds,
-    cleanup::{self, clean},
-    lock::{Lock, Purpose},
-    packages,
+    Instance, builds, packages,
     progress::Progress,
-    state::State,
     testing::{PROGRAM_VARIABLE, SANDBOX_VARIABLE},
-    up::{checkout, interrupted},
+    up::checkout,
 };
 
+use self::lanes::Lane;
 pub use self::lanes::{ALL_VARIABLE, LANES};
 
 /// How many tests there were.
@@ -44,26 +41,12 @@ pub async fn run(
         prepare(progress).await?;
         lanes::run_all(instance, lanes, keep, progress).await?
     } else {
-        some(instance, words, keep, progress).await?
+        let lane = [Lane::take(instance.clone())?];
+        lanes::stop_after(&lane, keep, progress, cargo_test(instance, words, None, &[])).await?
     };
     // On a line of its own, and last, so that people and machines find it.
     println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
     Ok(counts.failed == 0)
-}
-
-async fn some(instance: &Instance, words: &[String], keep: bool, progress: &Progress) -> Result<Counts> {
-    let _lock = Lock::take(instance, Purpose::Use, "sandbox test")?;
-    let ours = State::load(instance).is_ok_and(|state| state.is_none_or(|state| !state.ready));
-    let tested = tokio::select! {
-        tested = cargo_test(instance, words, None, &[]) => tested,
-        () = interrupted() => Err(anyhow::anyhow!("interrupted")),
-    };
-    if ours && !keep {
-        let step = progress.step("stop the sandbox");
-        clean(instance, cleanup::Files::Remove).await?;
-        step.done("");
-    }
-    tested
 }
 
 /// All tests need all versions. Made ready here, it is seen; made ready within a test, it would look like a hang.

@@ -14,7 +14,7 @@ use crate::{
     lock::{Lock, Purpose},
     progress::Progress,
     state::State,
-    up::checkout,
+    up::{checkout, interrupted},
 };
 
 /// How many lanes there are unless a person says otherwise: each sandbox takes about two gigabytes.
@@ -30,14 +30,14 @@ const LONGEST: [&str; 4] = ["policy", "operations", "joining", "node"];
 const LAST: &str = "rights";
 
 /// A lane's sandbox, ours for as long as this lives.
-struct Lane {
+pub(super) struct Lane {
     instance: Instance,
     was_there: bool,
     _lock: Lock,
 }
 
 impl Lane {
-    fn take(instance: Instance) -> Result<Self> {
+    pub(super) fn take(instance: Instance) -> Result<Self> {
         let lock = Lock::take(&instance, Purpose::Use, "sandbox test")?;
         let was_there = State::load(&instance).is_ok_and(|state| state.is_some_and(|state| state.ready));
         Ok(Self { instance, was_there, _lock: lock })
@@ -56,9 +56,19 @@ pub(super) async fn run_all(
         .chain(more)
         .map(|instance| Lane::take(instance?))
         .collect::<Result<_>>()?;
+    stop_after(&lanes, keep, progress, in_lanes(&lanes)).await
+}
+
+/// Runs tests until they end or a person interrupts them, then stops the sandboxes that were not there before.
+pub(super) async fn stop_after(
+    lanes: &[Lane],
+    keep: bool,
+    progress: &Progress,
+    tests: impl Future<Output = Result<Counts>>,
+) -> Result<Counts> {
     let tested = tokio::select! {
-        tested = in_lanes(&lanes) => tested,
-        () = crate::up::interrupted() => Err(anyhow::anyhow!("interrupted")),
+        tested = tests => tested,
+        () = interrupted() => Err(anyhow::anyhow!("interrupted")),
     };
     for lane in lanes.iter().filter(|lane| !keep && !lane.was_there) {
         let step = progress.step(format!("stop sandbox '{}'", lane.instance));
