@@ -15,6 +15,6 @@ pub use digest::{desired_digest, digest};
 pub(crate) use final_status::seconds;
 pub use final_status::{end_status, unready_patch, waiting_status};
 pub use references::{Reference, ReferenceKind, references};
-pub use starting::is_on_the_way;
+pub use starting::{OnTheWay, on_the_way};
 pub use status::status_patch;
 pub use step::{Rest, Seen, Step, next_step};

@@ -2,6 +2,7 @@
 
 mod serve;
 
+pub(crate) use serve::OPEN_METRICS;
 pub use serve::serve;
 
 use std::{
@@ -130,7 +131,7 @@ impl Metrics {
         let help = "What was done with pods: create, update and delete at the provider, status and remove on the host";
         registry.register_with_unit("pod_operation", help, Unit::Seconds, operations);
         let requests = self.requests.clone();
-        registry.register("api_requests", "Requests to the host's API server, by answer", requests);
+        registry.register("api_requests", "Requests to API servers, by part, verb and answer", requests);
         registry.register("pods", "Pods bound to the node, by phase on the host", self.pods.clone());
         registry.register(
             "streams_open",
@@ -275,6 +276,48 @@ mod tests {
             "federlet_ping_age_seconds{node=\"member1\"} 0",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    /// A dashboard or an alert about something that nobody counts would stay silent for ever.
+    #[test]
+    fn dashboards_and_alerts_name_what_is_counted() {
+        let (metrics, node) = (Metrics::default(), NodeName::new("member1").unwrap());
+        // What was never counted is not written.
+        metrics.operation(&node, "create", "ok", Duration::ZERO);
+        metrics.request("pods", "patch", "200");
+        metrics.queue_depth(&node, 1);
+        metrics.queue_wait(&node, Duration::ZERO);
+        metrics.pods(&node, "Running", 1);
+        metrics.ready(&node, true);
+        metrics.pinged(&node);
+        metrics.admission("pods", "allowed", Duration::ZERO);
+        let _open = metrics.stream("exec");
+        let text = metrics.encode();
+        let kinds: Vec<(&str, &str)> =
+            text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
+        let known = |name: &str| {
+            kinds.iter().any(|(base, kind)| {
+                let rest = name.strip_prefix(base);
+                match *kind {
+                    "counter" => rest == Some("_total"),
+                    "info" => rest == Some("_info"),
+                    "histogram" => matches!(rest, Some("" | "_bucket" | "_count" | "_sum")),
+                    _ => rest == Some(""),
+                }
+            })
+        };
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+        for file in ["charts/federlet/files/dashboard.json", "docs/operations.md"] {
+            let said = std::fs::read_to_string(format!("{root}/{file}")).unwrap();
+            let mut found = 0;
+            for part in said.split("federlet_").skip(1) {
+                let end = part.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(part.len());
+                let name = format!("federlet_{}", &part[..end]);
+                assert!(known(&name), "{file} names {name}, which nobody counts");
+                found += 1;
+            }
+            assert!(found > 3, "{file}");
         }
     }
 

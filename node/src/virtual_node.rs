@@ -1,7 +1,7 @@
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use kube::Client;
-use tokio::{runtime::Handle, task::JoinHandle};
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -10,6 +10,9 @@ use crate::{
     node::{Holding, NodeController, NodeFacts, NodeLease, NodeSettings, NodeTemplate},
     pods::{HostPods, PodController, PodSettings, References},
 };
+
+/// How soon a node that failed by a mistake in the program begins anew.
+const BEGIN_AGAIN: Duration = Duration::from_secs(1);
 
 /// How a [`VirtualNode`] works.
 #[derive(Clone, Debug)]
@@ -50,22 +53,23 @@ pub struct VirtualNode {
 impl VirtualNode {
     /// Serves the node until told to stop. The Node object and its pods stay.
     pub async fn run(self, stop: CancellationToken) {
-        self.run_with_lease(stop).await;
+        while !stop.is_cancelled() {
+            self.run_with_lease(&stop).await;
+            // A process that goes on with half a node looks well and is not.
+            if !stop.is_cancelled() {
+                tracing::error!(node = %self.template.name, "a part of the node failed: beginning anew");
+                stop.run_until_cancelled(tokio::time::sleep(BEGIN_AGAIN)).await;
+            }
+        }
         self.metrics.forget(&self.template.name);
     }
 
-    async fn run_with_lease(&self, stop: CancellationToken) {
+    async fn run_with_lease(&self, stop: &CancellationToken) {
         let Some(identity) = self.settings.identity.clone() else {
             return self.serve(stop).await;
         };
-        let owner = self.facts.uid.subscribe();
-        let lease = NodeLease::new(
-            self.heartbeat_client.clone(),
-            self.template.name.clone(),
-            identity,
-            owner,
-            self.facts.fence.clone(),
-        );
+        let (client, name) = (self.heartbeat_client.clone(), self.template.name.clone());
+        let lease = NodeLease::new(client, name, identity, &self.facts);
         let mut holding = lease.holding();
         // The lease outlives the controllers: it is released when their last write is done.
         let release = CancellationToken::new();
@@ -76,7 +80,7 @@ impl VirtualNode {
                 held = holding.wait_for(|holding| *holding == Holding::Ours) => if held.is_err() { break },
             }
             let term = stop.child_token();
-            let serving = self.serve(term.clone());
+            let serving = self.serve(&term);
             let lost = async {
                 // If the lease's task is gone, nobody renews it.
                 let _ = holding.wait_for(|holding| *holding != Holding::Ours).await;
@@ -88,12 +92,18 @@ impl VirtualNode {
                 () = serving => {}
                 () = lost => {}
             }
+            // Neither told to stop nor replaced by another process: something in it failed.
+            if !term.is_cancelled() {
+                break;
+            }
         }
         release.cancel();
         let _ = lease.await;
     }
 
-    async fn serve(&self, stop: CancellationToken) {
+    /// Ends when told to, or when a part of it fails.
+    async fn serve(&self, stop: &CancellationToken) {
+        let stop = stop.child_token();
         let Self { template, provider, facts, settings, metrics, .. } = self;
         let node = NodeController::new(
             self.heartbeat_client.clone(),
@@ -104,7 +114,7 @@ impl VirtualNode {
             metrics.clone(),
             facts.clone(),
         );
-        let node: JoinHandle<()> = self.heartbeat.spawn(node.run(stop.clone()));
+        let node = self.heartbeat.spawn(node.run(stop.clone()));
         let pods = PodController::new(
             template.name.clone(),
             provider.clone(),
@@ -115,9 +125,18 @@ impl VirtualNode {
             settings.pods,
             metrics.clone(),
         );
-        pods.run(stop).await;
+        let node = async {
+            if let Err(error) = node.await {
+                tracing::error!(node = %template.name, %error, "the node controller failed");
+            }
+            stop.cancel();
+        };
+        let pods = async {
+            pods.run(stop.clone()).await;
+            stop.cancel();
+        };
+        tokio::join!(node, pods);
         self.host_pods.leave(&template.name);
-        let _ = node.await;
     }
 }
 
@@ -126,3 +145,6 @@ impl fmt::Debug for VirtualNode {
         f.debug_struct("VirtualNode").field("template", &self.template).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,10 @@ use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use serde_json::json;
 
 use super::{authn::User, authz::Attributes, route::RouteError};
-use crate::contract::{Pod, ProviderError};
+use crate::{
+    contract::{Pod, ProviderError},
+    metrics::OPEN_METRICS,
+};
 
 pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
@@ -25,6 +28,11 @@ pub(super) fn plain(body: Body) -> Response<Body> {
 
 pub(super) fn json_response(json: String) -> Response<Body> {
     with_type(whole(json.into()), "application/json")
+}
+
+/// Our own metrics, in a format that has types which the older one does not.
+pub(super) fn own_metrics_response(text: Bytes) -> Response<Body> {
+    with_type(whole(text), OPEN_METRICS)
 }
 
 pub(super) fn metrics_response(text: Bytes) -> Response<Body> {

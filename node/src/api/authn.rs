@@ -7,6 +7,7 @@ use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 
 use super::{cache::Cache, client_ca::ClientCa};
+use crate::client::answered;
 
 /// How long an answer about a token may be repeated without asking.
 const KNOWN: Duration = Duration::from_secs(60);
@@ -100,7 +101,10 @@ impl Tokens {
         }
         let spec = TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() };
         let review = TokenReview { spec, ..TokenReview::default() };
-        let answer = self.api.create(&PostParams::default(), &review).await.map_err(Box::new)?;
+        let params = PostParams::default();
+        let answer = answered(self.api.create(&params, &review)).await;
+        let answer = answer.unwrap_or_else(|silence| Err(kube::Error::Service(silence.into())));
+        let answer = answer.map_err(Box::new)?;
         let status = answer.status.unwrap_or_default();
         let user = status.user.filter(|_| status.authenticated == Some(true)).and_then(|user| {
             Some(User {
@@ -126,13 +130,36 @@ impl fmt::Debug for Authentication {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use http::{HeaderValue, StatusCode};
+    use serde_json::json;
 
     use super::*;
+    use crate::fake_api::fake_api;
 
     #[test]
     fn without_any_way_to_know_who_calls_there_is_no_server() {
         assert!(Authentication::new(None, None).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_is_asked_about_once_in_a_while() {
+        let known = json!({"spec": {}, "status": {"authenticated": true, "user": {"username": "ann"}}});
+        let (client, asked) = fake_api(move |_| (StatusCode::OK, known.clone()));
+        let authentication = Authentication::new(None, Some(client)).unwrap();
+        let user = async |token: &str| {
+            let value = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
+            let headers = HeaderMap::from_iter([(AUTHORIZATION, value)]);
+            authentication.user(None, &headers).await.unwrap().map(|user| user.name)
+        };
+        for _ in 0..50 {
+            assert_eq!(user("one").await.as_deref(), Some("ann"));
+        }
+        assert_eq!(asked.take().len(), 1);
+        user("two").await;
+        assert_eq!(asked.take().len(), 1, "another token is another question");
+        tokio::time::advance(KNOWN).await;
+        user("one").await;
+        assert_eq!(asked.take().len(), 1, "a token that was taken back does not count for ever");
     }
 
     #[test]

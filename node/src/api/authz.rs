@@ -9,7 +9,7 @@ use super::{
     cache::Cache,
     route::{Route, RouteError},
 };
-use crate::contract::NodeName;
+use crate::{client::answered, contract::NodeName};
 
 /// How long a yes and a no may be repeated without asking.
 const ALLOWED: Duration = Duration::from_secs(30);
@@ -109,7 +109,10 @@ impl Authorization {
             },
             ..SubjectAccessReview::default()
         };
-        let answer = self.api.create(&PostParams::default(), &review).await.map_err(Box::new)?;
+        let params = PostParams::default();
+        let answer = answered(self.api.create(&params, &review)).await;
+        let answer = answer.unwrap_or_else(|silence| Err(kube::Error::Service(silence.into())));
+        let answer = answer.map_err(Box::new)?;
         let status = answer.status.unwrap_or_default();
         Ok(status.allowed && status.denied != Some(true))
     }
@@ -123,7 +126,16 @@ impl fmt::Debug for Authorization {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
+
+    use http::StatusCode;
+    use serde_json::json;
+
     use super::*;
+    use crate::fake_api::{failure, fake_api};
 
     #[test]
     fn requests_map_to_the_kubelets_own_subresources() {
@@ -153,6 +165,50 @@ mod tests {
             let attributes = Attributes::of(&method, &Route::parse(&method, path, Some(query)));
             assert_eq!((attributes.verb, attributes.subresources), (verb, subresources), "{method} {url}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_counts_for_a_while_and_for_that_question_alone() {
+        let answer = |allowed: bool| json!({"spec": {}, "status": {"allowed": allowed}});
+        let yes = Arc::new(AtomicBool::new(true));
+        let said = yes.clone();
+        let (client, asked) = fake_api(move |_| (StatusCode::OK, answer(said.load(Ordering::Relaxed))));
+        let authorization = Authorization::new(client);
+        let user = |name: &str| User::from_certificate(name.into(), vec![]);
+        let (node, other) = (NodeName::new("a").unwrap(), NodeName::new("b").unwrap());
+        let reads = Attributes { verb: "get", subresources: &["proxy"] };
+        let runs = Attributes { verb: "create", subresources: &["proxy"] };
+        let ask = async |who: &str, what: &Attributes, node| {
+            authorization.allows(&user(who), what, Some(node)).await.unwrap()
+        };
+        for _ in 0..50 {
+            assert!(ask("ann", &reads, &node).await);
+        }
+        assert_eq!(asked.take().len(), 1);
+        yes.store(false, Ordering::Relaxed);
+        assert!(!ask("ann", &runs, &node).await, "to run something is another question");
+        assert!(!ask("ann", &reads, &other).await, "so is another node");
+        assert!(!ask("bob", &reads, &node).await, "and another person");
+        assert_eq!(asked.take().len(), 3);
+        assert!(ask("ann", &reads, &node).await, "what was taken back counts for a moment longer");
+        tokio::time::advance(ALLOWED).await;
+        assert!(!ask("ann", &reads, &node).await);
+        // A no is asked about sooner: somebody may just have been given the right.
+        yes.store(true, Ordering::Relaxed);
+        tokio::time::advance(DENIED).await;
+        assert!(ask("bob", &reads, &node).await);
+    }
+
+    #[tokio::test]
+    async fn a_host_that_cannot_answer_is_asked_again_and_never_means_yes() {
+        let (client, asked) = fake_api(|_| failure(StatusCode::INTERNAL_SERVER_ERROR));
+        let authorization = Authorization::new(client);
+        let attributes = Attributes { verb: "get", subresources: &["stats", "proxy"] };
+        for _ in 0..2 {
+            let user = User::from_certificate("ann".into(), vec![]);
+            assert!(authorization.allows(&user, &attributes, None).await.is_err());
+        }
+        assert_eq!(asked.take().len(), 2);
     }
 
     /// A query that is not understood must not make an exec look like something less.

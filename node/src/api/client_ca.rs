@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::authn::User;
-use crate::client::brief;
+use crate::{client::brief, decide::Backoff};
 
 /// Where every host publishes the CA of its client certificates.
 const NAMESPACE: &str = "kube-system";
@@ -25,6 +25,9 @@ const KEY: &str = "client-ca-file";
 
 /// How often a file is looked at. Kubernetes swaps the files of a volume by a link, which no file watch sees well.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// How often a host that does not answer is asked, before we go on and wait for its answer meanwhile.
+const ATTEMPTS: u32 = 4;
 
 /// Why there is no usable client CA.
 #[derive(Debug, thiserror::Error)]
@@ -40,13 +43,22 @@ pub enum ClientCaError {
     Host(#[source] Box<kube::Error>),
 }
 
+impl ClientCaError {
+    /// Whether the host understood who asks and says no.
+    fn is_refusal(&self) -> bool {
+        matches!(self, Self::Host(error) if matches!(&**error, kube::Error::Api(status) if status.is_forbidden()))
+    }
+}
+
 /// The CA of the host's client certificates, as it is now.
 #[derive(Clone)]
 pub struct ClientCa(Arc<ArcSwap<Bundle>>);
 
+#[derive(Default)]
 struct Bundle {
     pem: Vec<u8>,
-    verifier: Arc<dyn ClientCertVerifier>,
+    /// None as long as nobody said which CA it is: then no certificate names anybody.
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 impl ClientCa {
@@ -58,6 +70,40 @@ impl ClientCa {
     /// From a file.
     pub async fn from_file(path: &Path) -> Result<Self, ClientCaError> {
         Self::from_pem(&tokio::fs::read(path).await?)
+    }
+
+    /// One that the host has still to publish. Until then it knows nobody.
+    fn unknown() -> Self {
+        Self(Arc::default())
+    }
+
+    /// Whether there is one already.
+    pub fn is_known(&self) -> bool {
+        self.0.load().verifier.is_some()
+    }
+
+    /// From where the host publishes it now or will do so; none if it is not ours to read.
+    ///
+    /// A host that was started a moment ago has not published it yet, and one that does not answer may have. So only a
+    /// refusal is final. Whoever has this should [follow](Self::follow_host) it.
+    pub async fn of_host(client: &Client) -> Option<Self> {
+        for failures in 1..=ATTEMPTS {
+            let error = match Self::from_host(client).await {
+                Ok(Some(ca)) => return Some(ca),
+                Ok(None) => {
+                    tracing::warn!("the host publishes no client CA yet: client certificates name nobody");
+                    return Some(Self::unknown());
+                }
+                Err(error) => error,
+            };
+            if error.is_refusal() {
+                tracing::warn!(%error, "client certificates cannot be verified");
+                return None;
+            }
+            tracing::warn!(%error, "the host's client CA is not known yet");
+            tokio::time::sleep(Backoff::spread(Backoff::default().pause(failures, None))).await;
+        }
+        Some(Self::unknown())
     }
 
     /// From where the host publishes it; none if it publishes none.
@@ -125,7 +171,8 @@ impl ClientCa {
     pub(super) fn user(&self, chain: &[CertificateDer<'_>]) -> Option<User> {
         let (leaf, intermediates) = chain.split_first()?;
         let bundle = self.0.load();
-        if let Err(error) = bundle.verifier.verify_client_cert(leaf, intermediates, UnixTime::now()) {
+        if let Err(error) = bundle.verifier.as_ref()?.verify_client_cert(leaf, intermediates, UnixTime::now())
+        {
             tracing::debug!(%error, "a client certificate is not accepted");
             return None;
         }
@@ -151,7 +198,7 @@ impl Bundle {
         let verifier = WebPkiClientVerifier::builder(Arc::new(roots))
             .build()
             .map_err(|e| ClientCaError::Bundle(e.to_string()))?;
-        Ok(Self { pem: pem.to_vec(), verifier })
+        Ok(Self { pem: pem.to_vec(), verifier: Some(verifier) })
     }
 }
 
@@ -163,11 +210,16 @@ impl fmt::Debug for ClientCa {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use http::StatusCode;
     use rcgen::{
         BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     };
+    use serde_json::json;
 
     use super::*;
+    use crate::fake_api::{failure, fake_api};
 
     fn authority() -> (String, Issuer<'static, KeyPair>) {
         let key = KeyPair::generate().unwrap();
@@ -237,6 +289,59 @@ mod tests {
         ca.replace(new.as_bytes());
         assert!(ca.user(&chain).is_none());
         assert!(ca.user(&signed(&client(|_| {}), &new_issuer)).is_some());
+    }
+
+    fn published(pem: &str) -> serde_json::Value {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {KEY: pem},
+               "metadata": {"name": CONFIG_MAP, "namespace": NAMESPACE, "resourceVersion": "2"}})
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_ca_that_the_host_publishes_later_counts_from_then_on() {
+        let ((pem, issuer), jane) = (authority(), client(|_| {}));
+        let there = Arc::new(AtomicBool::new(false));
+        let now = there.clone();
+        let (client, _) = fake_api(move |request| {
+            match (request.contains("watch="), now.load(Ordering::SeqCst)) {
+                (false, _) if !request.contains("fieldSelector") => failure(StatusCode::NOT_FOUND),
+                (false, _) => (
+                    StatusCode::OK,
+                    json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}),
+                ),
+                (true, true) => (StatusCode::OK, json!({"type": "ADDED", "object": published(&pem)})),
+                (true, false) => failure(StatusCode::SERVICE_UNAVAILABLE),
+            }
+        });
+        let ca = ClientCa::of_host(&client).await.unwrap();
+        let chain = signed(&jane, &issuer);
+        assert_eq!((ca.is_known(), ca.user(&chain)), (false, None));
+        let stop = CancellationToken::new();
+        let following = tokio::spawn(ca.clone().follow_host(client, stop.clone()));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        there.store(true, Ordering::SeqCst);
+        while !ca.is_known() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        assert_eq!(ca.user(&chain).unwrap().name, "jane");
+        stop.cancel();
+        following.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_refusal_is_final() {
+        let (forbidden, asked) = fake_api(|_| failure(StatusCode::FORBIDDEN));
+        assert!(ClientCa::of_host(&forbidden).await.is_none());
+        assert_eq!(asked.take().len(), 1);
+
+        let ((pem, _), answers) = (authority(), AtomicUsize::new(0));
+        let (busy, _) = fake_api(move |_| match answers.fetch_add(1, Ordering::SeqCst) {
+            0 | 1 => failure(StatusCode::SERVICE_UNAVAILABLE),
+            _ => (StatusCode::OK, published(&pem)),
+        });
+        assert!(ClientCa::of_host(&busy).await.unwrap().is_known());
+
+        let (broken, _) = fake_api(|_| (StatusCode::OK, published("not a certificate")));
+        assert!(!ClientCa::of_host(&broken).await.unwrap().is_known());
     }
 
     #[test]

@@ -1,30 +1,33 @@
-use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header::UPGRADE};
 use hyper::body::Incoming;
-use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 
 use super::{
-    answer::{Body, Refusal, json_response, metrics_response, plain, whole},
+    answer::{Body, Refusal, json_response, metrics_response, own_metrics_response, plain, whole},
     authn::Authentication,
     authz::{Attributes, Authorization},
     nodes::{Nodes, Target},
     route::Route,
+    server::Connection,
     streams::OpenStreams,
 };
 use crate::{
-    contract::{Phase, Pod, QUERY},
+    contract::{Phase, Pod, ProviderError, QUERY},
     metrics::Metrics,
     pods::HostPods,
 };
 
+/// How long a provider may take until it begins to answer. What comes after the beginning takes as long as it takes.
+const FIRST_WORD: Duration = Duration::from_secs(60);
+
 /// What the server allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiSettings {
-    /// Connections at a time, to all nodes together.
+    /// Connections at a time, to all nodes together. Those that became a stream of a pod are not counted.
     pub connections: usize,
     /// Logs, execs, attaches and port-forwards of one pod at a time.
     pub streams_per_pod: usize,
@@ -69,15 +72,10 @@ impl KubeletApi {
         Self { authentication, authorization, host_pods, metrics, nodes, streams, settings, tasks }
     }
 
-    /// Answers one request that came to a listener over a connection with these client certificates.
-    pub(super) async fn answer(
-        &self,
-        at: SocketAddr,
-        request: Request<Incoming>,
-        certificates: Option<&[CertificateDer<'static>]>,
-    ) -> Response<Body> {
+    /// Answers one request.
+    pub(super) async fn answer(&self, request: Request<Incoming>, over: &Connection) -> Response<Body> {
         let to_upgrade = request.headers().contains_key(UPGRADE);
-        match self.try_answer(at, request, certificates).await {
+        match self.try_answer(request, over).await {
             Ok(response) => response,
             Err(refusal) => refusal.into_response(to_upgrade),
         }
@@ -85,13 +83,12 @@ impl KubeletApi {
 
     async fn try_answer(
         &self,
-        at: SocketAddr,
         request: Request<Incoming>,
-        certificates: Option<&[CertificateDer<'static>]>,
+        over: &Connection,
     ) -> Result<Response<Body>, Refusal> {
         let user = self
             .authentication
-            .user(certificates, request.headers())
+            .user(over.certificates.as_deref(), request.headers())
             .await
             .map_err(|e| Refusal::cannot_ask(&e))?;
         let user = user.ok_or_else(Refusal::unauthenticated)?;
@@ -102,7 +99,7 @@ impl KubeletApi {
             uri.path(),
             uri.query().filter(|query| !query.is_empty()).or(again),
         );
-        let target = self.nodes.target(at, &self.host_pods, request.headers(), &route);
+        let target = self.nodes.target(over.at, &self.host_pods, request.headers(), &route);
         let attributes = Attributes::of(request.method(), &route);
         let node = target.as_ref().ok().map(|target| &target.node);
         let allowed =
@@ -111,7 +108,7 @@ impl KubeletApi {
             return Err(Refusal::forbidden(&user, &attributes));
         }
         // Only now may the caller learn what is there and what is not.
-        self.dispatch(request, route?, target?).await
+        self.dispatch(request, route?, target?, over).await
     }
 
     async fn dispatch(
@@ -119,15 +116,16 @@ impl KubeletApi {
         request: Request<Incoming>,
         route: Route,
         target: Target,
+        over: &Connection,
     ) -> Result<Response<Body>, Refusal> {
         let provider = &target.served.provider;
         match route {
             Route::Healthz => Ok(plain(whole(Bytes::from_static(b"ok")))),
             Route::Configz => Ok(json_response(self.configz().to_string())),
-            Route::OwnMetrics => Ok(metrics_response(self.metrics.encode().into())),
-            Route::Metrics(kind) => Ok(metrics_response(provider.metrics(kind).await?)),
+            Route::OwnMetrics => Ok(own_metrics_response(self.metrics.encode().into())),
+            Route::Metrics(kind) => Ok(metrics_response(in_time(provider.metrics(kind)).await?)),
             Route::StatsSummary => {
-                let mut stats = provider.stats().await?;
+                let mut stats = in_time(provider.stats()).await?;
                 // A provider need not know what its node is called.
                 if let Some(Value::Object(node)) = stats.get_mut("node") {
                     node.entry("nodeName").or_insert_with(|| target.node.as_str().into());
@@ -139,10 +137,10 @@ impl KubeletApi {
             }
             Route::Pods => Ok(pod_list(self.host_pods.of(&target.node).iter())),
             Route::RunningPods => {
-                let pods = provider.get_pods().await?;
+                let pods = in_time(provider.get_pods()).await?;
                 Ok(pod_list(pods.iter().filter(|pod| is_running(pod))))
             }
-            Route::Logs { container, options, .. } => self.logs(&target, &container, &options).await,
+            Route::Logs { container, options, .. } => self.logs(&target, &container, &options, over).await,
             Route::Upgrade { request: upgrade, .. } => self.upgrade(request, &target, upgrade).await,
         }
     }
@@ -163,6 +161,12 @@ impl fmt::Debug for KubeletApi {
     }
 }
 
+/// What a provider answers, if it begins to in time: a caller who waits takes a place.
+pub(super) async fn in_time<T>(call: impl Future<Output = Result<T, ProviderError>>) -> Result<T, Refusal> {
+    let late = |_| Err(ProviderError::unavailable(format!("the provider took longer than {FIRST_WORD:?}")));
+    Ok(tokio::time::timeout(FIRST_WORD, call).await.unwrap_or_else(late)?)
+}
+
 /// What `/runningpods/` shows: as with the real kubelet, not what is ending.
 fn is_running(pod: &Pod) -> bool {
     pod.phase() == Phase::Running && pod.deletion().is_none()
@@ -179,4 +183,18 @@ fn pod_list<'a>(pods: impl Iterator<Item = &'a Pod>) -> Response<Body> {
     }
     list.push_str("]}");
     json_response(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_hangs_is_not_waited_for() {
+        let refusal = in_time(pending::<Result<(), _>>()).await.unwrap_err();
+        assert_eq!(refusal.into_response(false).status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(in_time(async { Ok(()) }).await.is_ok());
+    }
 }

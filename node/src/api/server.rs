@@ -2,6 +2,7 @@ use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
@@ -36,6 +37,23 @@ pub(super) struct Port {
     pub(super) places: Arc<Semaphore>,
     pub(super) connections: TaskTracker,
     pub(super) stop: CancellationToken,
+}
+
+/// A connection, as those see it who answer what comes over it.
+pub(super) struct Connection {
+    /// The listener to which it came.
+    pub(super) at: SocketAddr,
+    /// The certificates that the client showed, and of which it has the key.
+    pub(super) certificates: Option<Vec<CertificateDer<'static>>>,
+    /// The place that it takes among all connections.
+    place: Mutex<Option<OwnedSemaphorePermit>>,
+}
+
+impl Connection {
+    /// Gives up its place. From now on it is bounded by the streams of a pod, so it must carry nothing else.
+    pub(super) fn make_room(&self) {
+        self.place.lock().take();
+    }
 }
 
 impl Port {
@@ -78,11 +96,12 @@ impl Port {
             Ok(Err(error)) => return tracing::debug!(%peer, %error, "a TLS handshake failed"),
             Err(_) => return tracing::debug!(%peer, "a TLS handshake took too long"),
         };
-        let certificates: Option<Arc<[CertificateDer<'static>]>> =
-            stream.get_ref().1.peer_certificates().map(Into::into);
+        let certificates = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec);
+        // A connection that switched protocols leaves for a task of its own and is bounded by the streams of its pod.
+        let over = Arc::new(Connection { at, certificates, place: Mutex::new(Some(place)) });
         let service = service_fn(move |request: Request<Incoming>| {
-            let (api, certificates) = (api.clone(), certificates.clone());
-            async move { Ok::<_, Infallible>(api.answer(at, request, certificates.as_deref()).await) }
+            let (api, over) = (api.clone(), over.clone());
+            async move { Ok::<_, Infallible>(api.answer(request, &over).await) }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -101,7 +120,5 @@ impl Port {
                 let _ = tokio::time::timeout(LAST_ANSWER, connection).await;
             }
         }
-        // A connection that switched protocols has left for a task of its own and is bounded by the streams of its pod.
-        drop(place);
     }
 }

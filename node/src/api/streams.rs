@@ -2,7 +2,10 @@ use std::{collections::HashMap, io, sync::Arc};
 
 use bytes::Bytes;
 use futures::StreamExt;
-use http::{Request, Response, StatusCode, header::UPGRADE};
+use http::{
+    HeaderValue, Request, Response, StatusCode,
+    header::{CONNECTION, UPGRADE},
+};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::TokioIo;
@@ -10,9 +13,10 @@ use parking_lot::Mutex;
 
 use super::{
     answer::{Body, Refusal, negotiation, plain, whole},
-    handle::KubeletApi,
+    handle::{KubeletApi, in_time},
     nodes::Target,
     relay::copy_until_either_ends,
+    server::Connection,
 };
 use crate::{
     contract::{LogOptions, Pod, PodId, UpgradeAnswer, UpgradeRequest},
@@ -26,14 +30,21 @@ impl KubeletApi {
         target: &Target,
         container: &str,
         options: &LogOptions,
+        over: &Connection,
     ) -> Result<Response<Body>, Refusal> {
         let pod = target.pod(Some(container))?;
         let open = self.streams.open(pod, "logs")?;
-        let log = target.served.provider.logs(pod, container, options).await?;
+        let log = in_time(target.served.provider.logs(pod, container, options)).await?;
         let log = log.take_until(target.served.removed.clone().cancelled_owned());
         // The place is taken as long as the body lives: until the log ends or the client is gone.
         let frames = log.map(move |chunk| open.pass(chunk));
-        Ok(plain(BodyExt::boxed_unsync(StreamBody::new(frames))))
+        let mut response = plain(BodyExt::boxed_unsync(StreamBody::new(frames)));
+        if options.follow {
+            // Who follows a log stays for days. Enough of them would leave no place for anybody else.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            over.make_room();
+        }
+        Ok(response)
     }
 
     pub(super) async fn upgrade(
@@ -48,7 +59,7 @@ impl KubeletApi {
             return Err(Refusal::new(StatusCode::BAD_REQUEST, "upgrade request required"));
         }
         let open = self.streams.open(pod, upgrade.kind.as_str())?;
-        let (headers, io) = match target.served.provider.upgrade(pod, upgrade).await? {
+        let (headers, io) = match in_time(target.served.provider.upgrade(pod, upgrade)).await? {
             UpgradeAnswer::Refused(refusal) => return Ok(refusal.map(whole)),
             UpgradeAnswer::Switched { headers, io } => (headers, io),
         };

@@ -63,7 +63,8 @@ pub enum PodChange {
     Changed(PodKey),
     /// Changes were lost: compare every pod.
     Resync,
-    /// What the provider makes of pods may be something else now, though nobody changed them: update every one.
+    /// What the provider makes of pods may be something else now, though nobody changed them: update every one, and try
+    /// those again at once that it would not have.
     Reconsider,
     /// The same, of the pod of this name alone.
     ReconsiderOne(PodKey),

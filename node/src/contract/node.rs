@@ -1,9 +1,13 @@
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use k8s_openapi::{
-    api::core::v1::{NodeStatus, Taint},
+    api::core::v1::{NodeCondition, NodeStatus, Taint},
     apimachinery::pkg::api::resource::Quantity,
 };
 
@@ -71,6 +75,10 @@ pub trait NodeProvider: Send + Sync + 'static {
     /// timeout. Several failures in a row make the node NotReady with this error as its reason.
     async fn ping(&self) -> Result<(), ProviderError>;
 
+    /// The conditions of the Node that another process left, or this one when it had the node before. Told before the first
+    /// ping, so that a provider which speaks of itself in conditions need not change its mind at every restart.
+    fn recall(&self, _conditions: &[NodeCondition]) {}
+
     /// What the node is like: first as it is now, then each time it changes.
     fn notify_node_status(&self) -> ReportStream;
 }
@@ -86,6 +94,9 @@ pub type ReportStream = BoxStream<'static, NodeReport>;
 pub struct NodeReport {
     /// Labels beyond those that every virtual node gets.
     pub labels: BTreeMap<String, String>,
+    /// Labels that every virtual node gets and that are not true of this one: `kubernetes.io/arch` where machines of several
+    /// kinds stand behind it.
+    pub without: BTreeSet<String>,
     /// Annotations.
     pub annotations: BTreeMap<String, String>,
     /// Taints to register with. Afterwards taints belong to the people and controllers of the host.

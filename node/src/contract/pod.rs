@@ -1,5 +1,6 @@
 use std::{fmt, sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 /// Namespace and name of a pod on the host.
@@ -249,6 +250,11 @@ impl Pod {
     /// Whether somebody must still agree before the object goes.
     pub fn has_finalizers(&self) -> bool {
         self.metadata().get("finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty())
+    }
+
+    /// When the host made it.
+    pub fn created(&self) -> Option<Timestamp> {
+        self.metadata().get("creationTimestamp")?.as_str()?.parse().ok()
     }
 
     /// Whether and how its end was asked for.

@@ -38,7 +38,7 @@ const CONTAINER_STATUSES: [&str; 3] =
 ///
 /// It touches only what a kubelet owns: conditions of others, the QoS class (immutable), the scheduler's and the
 /// claim controller's fields stay as the host has them. It names the UID, so it can never land on another pod of
-/// the same name. `observed` is the generation that the provider has accepted.
+/// the same name. `observed` is the generation that the provider has accepted; whoever runs the pod may be behind that.
 pub fn status_patch(host: &Pod, reported: &Value, observed: Option<i64>) -> Option<Value> {
     let reported = reported.as_object().filter(|fields| !fields.is_empty())?;
     let nothing = Map::new();
@@ -48,7 +48,12 @@ pub fn status_patch(host: &Pod, reported: &Value, observed: Option<i64>) -> Opti
     if phase.is_terminal() && reported.get("phase").and_then(Value::as_str) != Some(phase.as_str()) {
         return None;
     }
-    let generation = host.generation().and(observed);
+    let generation = host.generation().and(observed).map(|accepted| {
+        let number = |status: &Map<String, Value>| status.get("observedGeneration").and_then(Value::as_i64);
+        let acted_upon = number(reported).map_or(accepted, |reported| reported.min(accepted));
+        // What was seen once was seen.
+        number(current).map_or(acted_upon, |before| acted_upon.max(before))
+    });
     let wanted = wanted(host, current, reported, generation);
     let mut patch = Map::new();
     for (field, value) in &wanted {

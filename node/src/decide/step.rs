@@ -73,11 +73,7 @@ pub enum Rest {
 /// Decides what to do about one pod.
 pub fn next_step(seen: Seen<'_>) -> Step {
     let Some(host) = seen.host else {
-        return seen.provider.map_or(Step::Rest(Rest::Gone), |orphan| {
-            // Whoever loses patience in the end says so with the very deletion that takes the object away.
-            let grace = orphan.termination_grace();
-            end(orphan, seen.departed.map_or(grace, |departed| departed.min(grace)), true)
-        });
+        return seen.provider.map_or(Step::Rest(Rest::Gone), |orphan| end_orphan(orphan, seen.departed));
     };
     if host.is_static() {
         return Step::Rest(Rest::NotOurs);
@@ -91,16 +87,17 @@ pub fn next_step(seen: Seen<'_>) -> Step {
     }
     if host.phase().is_terminal() {
         // What ended on the host, by whoever's word, must not go on elsewhere.
-        return match own {
-            Some(pod) if !pod.phase().is_terminal() => end(pod, pod.termination_grace(), false),
+        return match (own, seen.provider) {
+            (Some(pod), _) if !pod.phase().is_terminal() => end(pod, pod.termination_grace(), false),
+            (None, Some(other)) => end_orphan(other, seen.departed),
             _ => Step::Rest(Rest::Finished),
         };
     }
     match (own, seen.provider) {
         (Some(pod), _) => keep(seen, pod),
-        // The name is used again, and the earlier pod is still there. The host has another UID under that name,
-        // so the earlier one is certainly over.
-        (None, Some(earlier)) => end(earlier, earlier.termination_grace(), false),
+        // The name is used again, and the earlier pod is still there. Unless it is the later one, and our picture of
+        // the host is behind: another process served the node meanwhile.
+        (None, Some(other)) => end_orphan(other, seen.departed),
         (None, None) => start(host, seen.just_created),
     }
 }
@@ -128,6 +125,12 @@ fn start(host: &Pod, just_created: bool) -> Step {
     // and while Pending nobody saw it run; anything else might be run a second time.
     let may_have_finished = host.phase() != Phase::Pending || !host.restarts_always();
     if host.was_started() && may_have_finished { Step::Lost } else { Step::Create }
+}
+
+fn end_orphan(orphan: &Pod, departed: Option<Duration>) -> Step {
+    // Whoever loses patience in the end says so with the very deletion that takes the object away.
+    let grace = orphan.termination_grace();
+    end(orphan, departed.map_or(grace, |departed| departed.min(grace)), true)
 }
 
 fn end(pod: &Pod, grace: Duration, confirm: bool) -> Step {

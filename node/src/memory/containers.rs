@@ -12,11 +12,19 @@ pub(super) struct Run {
     pub(super) began: Timestamp,
     pub(super) ended: Option<(Timestamp, i64)>,
     pub(super) restarts: u64,
+    /// When the run before this one began and ended, and with which code.
+    pub(super) before: Option<(Timestamp, Timestamp, i64)>,
 }
 
 impl Run {
     pub(super) const fn begin(now: Timestamp) -> Self {
-        Self { pod_began: now, began: now, ended: None, restarts: 0 }
+        Self { pod_began: now, began: now, ended: None, restarts: 0, before: None }
+    }
+
+    /// The run before this one.
+    pub(super) fn previous(self) -> Option<Self> {
+        let (began, ended, code) = self.before?;
+        Some(Self { began, ended: Some((ended, code)), before: None, ..self })
     }
 }
 
@@ -25,7 +33,7 @@ pub(super) fn end(pod: &Pod, run: Run, now: Timestamp) -> Run {
     let code = pod.annotation("memory.federlet.io/exit-code").and_then(|code| code.parse().ok()).unwrap_or(0);
     let policy = pod.spec()["restartPolicy"].as_str().unwrap_or("Always");
     if policy == "Always" || (policy == "OnFailure" && code != 0) {
-        Run { began: now, restarts: run.restarts + 1, ..run }
+        Run { began: now, restarts: run.restarts + 1, before: Some((run.began, now, code)), ..run }
     } else {
         Run { ended: Some((now, code)), ..run }
     }
@@ -94,6 +102,9 @@ fn container(spec: &Value, init: bool, run: Run) -> Value {
         "ready": runs || done, "started": runs, "restartCount": if done { 0 } else { run.restarts },
         "state": state, "lastState": {},
     });
+    if let Some((began, ended, code)) = run.before.filter(|_| !done) {
+        status["lastState"] = terminated(&decide::seconds(began), &decide::seconds(ended), code);
+    }
     // Whatever is asked for is there. A host lets a pod be resized only if its containers say what they have.
     if let Some(resources) = spec.get("resources").filter(|_| runs) {
         status["resources"] = resources.clone();

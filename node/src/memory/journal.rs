@@ -52,7 +52,7 @@ impl Journal {
     /// Says that a pod is like this now, or is gone.
     pub(super) fn write(&mut self, pod: &Pod, run: Option<Run>) {
         let run = run.map(|run| {
-            json!({"podBegan": run.pod_began, "began": run.began, "restarts": run.restarts,
+            json!({"podBegan": run.pod_began, "began": run.began, "restarts": run.restarts, "before": run.before,
                    "ended": run.ended.map(|(at, _)| at), "code": run.ended.map(|(_, code)| code)})
         });
         let line = format!("{}\n", json!({"pod": pod.json(), "run": run}));
@@ -70,6 +70,7 @@ fn run_of(entry: &Value) -> Option<Run> {
         began: time("began")?,
         ended: time("ended").zip(run["code"].as_i64()),
         restarts: run["restarts"].as_u64()?,
+        before: serde_json::from_value(run["before"].clone()).ok().flatten(),
     })
 }
 
@@ -84,7 +85,8 @@ mod tests {
             Pod::try_from(json!({"metadata": {"namespace": "n", "name": name, "uid": name}, "x": [1]}))
                 .unwrap()
         };
-        let run = Run { ended: Some((Timestamp::UNIX_EPOCH, 3)), ..Run::begin(Timestamp::UNIX_EPOCH) };
+        let (then, begun) = (Timestamp::UNIX_EPOCH, Run::begin(Timestamp::UNIX_EPOCH));
+        let run = Run { ended: Some((then, 3)), before: Some((then, then, 1)), ..begun };
         let mut journal = Journal::open(&path).unwrap();
         journal.write(&pod("a"), Some(Run::begin(Timestamp::UNIX_EPOCH)));
         journal.write(&pod("b"), Some(run));

@@ -20,11 +20,11 @@ pub(super) fn open(
     container: &str,
     options: LogOptions,
 ) -> Result<ByteStream, ProviderError> {
-    let run = state.run(id).ok_or(ProviderError::NotFound)?;
+    let mut run = state.run(id).ok_or(ProviderError::NotFound)?;
     if options.previous {
         let name = id.key().name();
         let message = format!("previous terminated container {container:?} in pod {name:?} not found");
-        return Err(ProviderError::invalid(message));
+        run = run.previous().ok_or_else(|| ProviderError::invalid(message))?;
     }
     if options.source == LogSource::Stderr {
         return Ok(stream::empty().boxed());
@@ -55,7 +55,7 @@ impl Log {
         loop {
             // A pod that is gone or runs anew has nothing more to say in this log.
             let run = self.state.run(&self.id).filter(|run| run.began == self.run.began);
-            let end = run.map_or(Some(Timestamp::now()), |run| run.ended.map(|(at, _)| at));
+            let end = self.run.ended.or_else(|| run?.ended).map(|(at, _)| at);
             let written = lines_until(self.run, end.unwrap_or_else(Timestamp::now));
             if self.next < written {
                 let until = written.min(self.next + CHUNK);
@@ -111,7 +111,10 @@ fn first_line(run: Run, options: &LogOptions, lines: u64, now: Timestamp) -> u64
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde_json::json;
+
+    use super::{super::containers, *};
+    use crate::contract::Pod;
 
     fn run() -> Run {
         Run::begin("2026-01-01T00:00:00Z".parse().unwrap())
@@ -119,6 +122,32 @@ mod tests {
 
     fn at(seconds: i64) -> Timestamp {
         run().began + SignedDuration::from_secs(seconds)
+    }
+
+    #[tokio::test]
+    async fn the_log_of_the_run_before_is_whole_and_over() {
+        let pod = json!({"metadata": {"namespace": "ns", "name": "p", "uid": "u"},
+                         "spec": {"containers": [{"name": "app"}]}});
+        let pod = Pod::try_from(pod).unwrap();
+        let state = State::new(Duration::ZERO, None);
+        state.create(&pod).unwrap();
+        let previous = |follow| {
+            let options = LogOptions { previous: true, follow, ..LogOptions::default() };
+            open(state.clone(), pod.id(), "app", options)
+        };
+        assert!(matches!(previous(false), Err(ProviderError::Invalid { .. })), "there was none");
+        let ran = state.run(pod.id()).unwrap();
+        state
+            .set_run(pod.id(), containers::end(&pod, Run { began: ran.began - EVERY * 2, ..ran }, ran.began));
+        for follow in [false, true] {
+            let log: Vec<_> = previous(follow).unwrap().collect().await;
+            let log: Vec<u8> = log.into_iter().flat_map(Result::unwrap).collect();
+            let log = String::from_utf8(log).unwrap();
+            assert_eq!(
+                log.lines().collect::<Vec<_>>(),
+                ["0 ns/p app is running", "1 ns/p app is running", "2 ns/p app is running"]
+            );
+        }
     }
 
     #[test]

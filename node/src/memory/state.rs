@@ -13,6 +13,8 @@ use crate::contract::{Pod, PodId, PodKey, ProviderError};
 /// Changes that a subscriber may be behind. Beyond that it is told to compare everything.
 const BACKLOG: usize = 4096;
 
+const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// The pods, and the timers that end them.
 pub(super) struct State {
     pods: Mutex<HashMap<PodKey, Held>>,
@@ -74,6 +76,13 @@ impl State {
     /// When the containers of this pod began and ended, if it is still here.
     pub(super) fn run(&self, id: &PodId) -> Option<Run> {
         self.pods.lock().get(id.key()).filter(|held| held.pod.id() == id).map(|held| held.run)
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_run(&self, id: &PodId, run: Run) {
+        if let Some(held) = self.pods.lock().get_mut(id.key()) {
+            held.run = run;
+        }
     }
 
     pub(super) fn create(self: &Arc<Self>, pod: &Pod) -> Result<(), ProviderError> {
@@ -138,7 +147,8 @@ impl State {
             pods.get_mut(id.key()).filter(|held| held.pod.id() == id).ok_or(ProviderError::NotFound)?;
         let stubborn = containers::seconds(&held.pod, "memory.federlet.io/stop-after").unwrap_or_default();
         let takes = if held.run.ended.is_some() { Duration::ZERO } else { stubborn.min(grace) };
-        let stop_at = Instant::now() + takes;
+        // Whoever writes that it takes a million years means for ever.
+        let stop_at = Instant::now() + takes.min(FOR_EVER);
         if held.stop_at.is_none_or(|at| stop_at < at) {
             held.stop_at = Some(stop_at);
             held.pod = held.pod.clone().with_deletion(Timestamp::now(), grace);

@@ -13,6 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::Metrics;
 
+/// What our metrics are written in.
+pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
 /// Connections at a time. Prometheus needs one.
 const CONNECTIONS: usize = 32;
 
@@ -53,9 +56,7 @@ pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>, stop: Cancellat
 
 fn answer<B>(request: &Request<B>, metrics: &Metrics) -> Result<Response<Full<Bytes>>, Infallible> {
     let (status, kind, text) = match request.uri().path() {
-        "/metrics" => {
-            (StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", metrics.encode())
-        }
+        "/metrics" => (StatusCode::OK, OPEN_METRICS, metrics.encode()),
         "/healthz" => (StatusCode::OK, "text/plain; charset=utf-8", "ok".to_owned()),
         "/readyz" if metrics.has_begun.load(Ordering::Relaxed) => {
             (StatusCode::OK, "text/plain; charset=utf-8", "ok".to_owned())

@@ -37,6 +37,9 @@ const REGISTRAR: &str = "federlet-register";
 /// How soon after a write of ours a contradiction by somebody else is answered.
 const QUARREL_PAUSE: Duration = Duration::from_secs(2);
 
+/// Not to ping is not a choice: nobody would ever know.
+const SHORTEST: Duration = Duration::from_millis(100);
+
 /// Why a Node could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
@@ -70,8 +73,13 @@ pub struct NodeController {
 #[derive(Default)]
 struct Known {
     conditions: Vec<Value>,
+    /// The conditions that we wrote last, by type: what they should say.
+    claimed: Vec<(String, String)>,
     metadata: Option<u64>,
     written: Option<Instant>,
+    /// Somebody deletes it, and a finalizer holds it up. It may come back when it is gone.
+    ending: bool,
+    /// It is being removed on purpose, and must not come back.
     leaving: bool,
     /// We act as the node itself, and some labels are not ours to set.
     modest: bool,
@@ -116,7 +124,7 @@ impl NodeController {
         let name = self.template.name.to_string();
         let only_this = watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(45);
         let mut events = std::pin::pin!(watcher(self.watch_api.clone(), only_this).default_backoff());
-        let mut pings = tokio::time::interval(self.settings.ping_every);
+        let mut pings = tokio::time::interval(self.settings.ping_every.max(SHORTEST));
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut failures = 0;
         let (mut listed, mut host_spoke) = (false, false);
@@ -148,7 +156,8 @@ impl NodeController {
                             due = due.min(rested.max(now));
                         }
                     }
-                    Some(Ok(watcher::Event::Delete(_))) => {
+                    Some(Ok(watcher::Event::Delete(node))) => {
+                        self.notice_leaving(&node);
                         self.gone();
                         due = Instant::now();
                     }
@@ -181,6 +190,7 @@ impl NodeController {
         let Ok(Some(node)) = self.api.get_opt(self.template.name.as_str()).await else { return };
         self.see(&node);
         let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+        self.provider.recall(&conditions);
         let Some(said) = conditions.into_iter().find(|c| c.type_ == "Ready" && c.status != "Unknown") else {
             return;
         };
@@ -243,25 +253,38 @@ impl NodeController {
     /// Takes in the Node as the host has it. True if it does not say what it should.
     fn see(&mut self, node: &Node) -> bool {
         self.told.uid.send_if_modified(|uid| std::mem::replace(uid, node.uid()) != node.uid());
-        self.known.leaving = node.metadata.deletion_timestamp.is_some()
-            || node.annotations().get(LEAVING_ANNOTATION).is_some_and(|leaving| leaving == "true");
+        self.notice_leaving(node);
         let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
         self.known.conditions =
             conditions.into_iter().flatten().filter_map(|c| serde_json::to_value(c).ok()).collect();
         let ready =
             self.known.conditions.iter().find(|c| c["type"] == "Ready").map(|c| c["status"] == "True");
+        let said = |kind: &str| self.known.conditions.iter().find(|c| c["type"] == *kind)?["status"].as_str();
+        // Controllers of clouds call every node without a route of theirs unreachable, and its pods with it.
+        let contradicted = |(kind, status): &(String, String)| {
+            kind != "Ready" && said(kind).is_some_and(|said| said != status)
+        };
         // When the heartbeats failed for long, the host has said Unknown in our place.
-        self.known.written.is_some() && ready != Some(self.readiness.ready)
+        self.known.written.is_some()
+            && (ready != Some(self.readiness.ready) || self.known.claimed.iter().any(contradicted))
+    }
+
+    fn notice_leaving(&mut self, node: &Node) {
+        self.known.ending = node.metadata.deletion_timestamp.is_some();
+        self.known.leaving =
+            node.annotations().get(LEAVING_ANNOTATION).is_some_and(|leaving| leaving == "true");
+        self.told.leaving.send_replace(self.known.leaving);
     }
 
     fn gone(&mut self) {
+        self.known.ending = false;
         self.told.uid.send_replace(None);
         self.known.metadata = None;
         self.known.conditions.clear();
     }
 
     async fn write(&mut self) -> Result<(), NodeError> {
-        if self.known.leaving {
+        if self.known.leaving || self.known.ending {
             tracing::info!(node = %self.template.name, "the node is being removed and is left alone");
             return Ok(());
         }
@@ -281,6 +304,7 @@ impl NodeController {
         let status = status_document(&self.template, &report, &self.readiness, &self.known.conditions, now);
         let node = self.apply(&status, true).await.map_err(|e| NodeError::Status(Box::new(e)))?;
         self.known.written = Some(Instant::now());
+        self.known.claimed = claimed(&status);
         self.see(&node);
         Ok(())
     }
@@ -354,3 +378,13 @@ impl fmt::Debug for NodeController {
         f.debug_struct("NodeController").field("template", &self.template).finish_non_exhaustive()
     }
 }
+
+/// The conditions in a status document, by type.
+fn claimed(document: &Value) -> Vec<(String, String)> {
+    let conditions = document.pointer("/status/conditions").and_then(Value::as_array);
+    let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+    conditions.into_iter().flatten().map(|one| (text(one, "type"), text(one, "status"))).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,7 @@
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
@@ -12,6 +15,10 @@ use crate::{
 
 /// Set to `true` on a Node by whoever removes it for good: it is not registered again when it is gone.
 pub const LEAVING_ANNOTATION: &str = "federlet.io/leaving";
+
+/// Labels that say of a node what its machine is.
+const OS: &str = "kubernetes.io/os";
+const ARCH: &str = "kubernetes.io/arch";
 
 /// What every virtual node has, whatever its provider says.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,14 +65,15 @@ pub fn metadata_document(template: &NodeTemplate, report: &NodeReport) -> Value 
         ("type", "virtual-kubelet"),
         ("kubernetes.io/role", "agent"),
         ("kubernetes.io/hostname", name),
-        ("kubernetes.io/os", &os),
-        ("kubernetes.io/arch", &arch),
+        (OS, &os),
+        (ARCH, &arch),
         // A cloud's load balancer must not send traffic to a machine that does not exist.
         ("node.kubernetes.io/exclude-from-external-load-balancers", "true"),
     ]
     .into_iter()
     .map(|(k, v)| (k.to_owned(), v.to_owned()))
     .collect();
+    labels.retain(|label, _| !report.without.contains(label));
     labels.extend(report.labels.clone());
     let mut metadata = json!({"name": name, "labels": labels});
     if !report.annotations.is_empty() {
@@ -123,7 +131,7 @@ pub fn status_document(
     status.insert("conditions".into(), conditions(&status, readiness, known, now));
     status.insert("addresses".into(), addresses(&status, template));
     status.insert("daemonEndpoints".into(), json!({"kubeletEndpoint": {"Port": template.kubelet_port}}));
-    status.insert("nodeInfo".into(), node_info(&status, template));
+    status.insert("nodeInfo".into(), node_info(&status, template, &report.without));
     match status.get_mut("declaredFeatures").and_then(Value::as_array_mut) {
         // The API server demands a sorted list without repeats.
         Some(features) if template.host.knows_declared_features() => {
@@ -203,11 +211,13 @@ fn addresses(status: &Map<String, Value>, template: &NodeTemplate) -> Value {
     all.into()
 }
 
-fn node_info(status: &Map<String, Value>, template: &NodeTemplate) -> Value {
+fn node_info(status: &Map<String, Value>, template: &NodeTemplate, without: &BTreeSet<String>) -> Value {
+    let ours =
+        |label: &str, value: &str| if without.contains(label) { String::new() } else { value.to_owned() };
     let version = template.host.kubelet_version();
     let runtime = format!("federlet://{}", env!("CARGO_PKG_VERSION"));
     let mut info = json!({
-        "architecture": template.arch, "operatingSystem": template.os, "kubeletVersion": version,
+        "architecture": ours(ARCH, &template.arch), "operatingSystem": ours(OS, &template.os), "kubeletVersion": version,
         "containerRuntimeVersion": runtime, "kernelVersion": "", "kubeProxyVersion": "", "osImage": "",
         "bootID": "", "machineID": "", "systemUUID": "",
     });
@@ -265,6 +275,25 @@ mod tests {
         assert_eq!(labels["kubernetes.io/hostname"], "member1");
         assert_eq!(labels["node.kubernetes.io/exclude-from-external-load-balancers"], "true");
         assert_eq!(labels["topology.kubernetes.io/region"], "beijing");
+    }
+
+    #[test]
+    fn what_is_not_true_of_all_machines_is_not_said_of_the_node() {
+        for (without, arch) in [(None, Some("amd64")), (Some(ARCH), None)] {
+            let report = NodeReport {
+                without: without.map(str::to_owned).into_iter().collect(),
+                ..NodeReport::default()
+            };
+            let labels = metadata_document(&template(old()), &report)["metadata"]["labels"].clone();
+            assert_eq!((labels.get(ARCH).and_then(Value::as_str), &labels[OS]), (arch, &json!("linux")));
+            let status = status_document(&template(old()), &report, &ready(), &[], Timestamp::UNIX_EPOCH);
+            let info = &status["status"]["nodeInfo"];
+            assert_eq!(
+                (info["architecture"].as_str(), &info["operatingSystem"]),
+                (arch.or(Some("")), &json!("linux")),
+                "the API server demands the field"
+            );
+        }
     }
 
     #[test]

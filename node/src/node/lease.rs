@@ -12,7 +12,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::fence::Fence;
+use super::{fence::Fence, settings::NodeFacts};
 use crate::contract::NodeName;
 
 /// How often a lease is renewed, and how long it lasts: as the kubelet's.
@@ -42,26 +42,32 @@ pub struct NodeLease {
     node: NodeName,
     identity: String,
     owner: watch::Receiver<Option<String>>,
+    leaving: watch::Receiver<bool>,
     holding: watch::Sender<Holding>,
     fence: Fence,
     renewed: Option<Instant>,
+    /// As we wrote it last. While nobody else writes it, it need not be read.
+    written: Option<Lease>,
     rival: Option<(Option<MicroTime>, Instant)>,
 }
 
 impl NodeLease {
-    /// A lease for `node`, held as `identity`. `owner` is the UID of the Node object, with which the lease goes;
-    /// `fence` is closed until the lease is ours.
-    pub fn new(
-        client: Client,
-        node: NodeName,
-        identity: String,
-        owner: watch::Receiver<Option<String>>,
-        fence: Fence,
-    ) -> Self {
-        fence.close();
-        let api = Api::namespaced(client, NAMESPACE);
-        let holding = watch::Sender::new(Holding::Unknown);
-        Self { api, node, identity, owner, holding, fence, renewed: None, rival: None }
+    /// A lease for `node`, held as `identity`. It goes with the Node object of which the facts know the UID, and their
+    /// fence is closed until the lease is ours.
+    pub fn new(client: Client, node: NodeName, identity: String, facts: &NodeFacts) -> Self {
+        facts.fence.close();
+        Self {
+            api: Api::namespaced(client, NAMESPACE),
+            node,
+            identity,
+            owner: facts.uid.subscribe(),
+            leaving: facts.leaving.subscribe(),
+            holding: watch::Sender::new(Holding::Unknown),
+            fence: facts.fence.clone(),
+            renewed: None,
+            written: None,
+            rival: None,
+        }
     }
 
     /// Whether the lease is ours, as it changes.
@@ -107,21 +113,36 @@ impl NodeLease {
     }
 
     async fn beat(&mut self) -> Result<Holding, kube::Error> {
+        if let Some(lease) = self.written.take() {
+            match self.renew(lease).await {
+                // Somebody wrote or removed it meanwhile.
+                Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {}
+                renewed => return renewed,
+            }
+        }
         let sent = Instant::now();
-        let Some(mut lease) = self.api.get_opt(self.node.as_str()).await? else {
-            self.api.create(&PostParams::default(), &self.fresh()).await?;
+        let Some(lease) = self.api.get_opt(self.node.as_str()).await? else {
+            // One for a Node that was removed on purpose would belong to nobody and stay for ever.
+            if !*self.leaving.borrow() {
+                self.written = Some(self.api.create(&PostParams::default(), &self.fresh()).await?);
+            }
             return Ok(self.held(sent));
         };
         if self.belongs_to_another(&lease) {
             self.fence.close();
             return Ok(Holding::Others);
         }
+        self.renew(lease).await
+    }
+
+    /// The version that was seen goes with it: of two processes that take a free lease, one is refused.
+    async fn renew(&mut self, mut lease: Lease) -> Result<Holding, kube::Error> {
+        let sent = Instant::now();
         lease.spec = Some(self.spec());
         if let Some(owner) = self.owner() {
             lease.metadata.owner_references = Some(vec![owner]);
         }
-        // The version that was read goes with it: of two processes that take a free lease, one is refused.
-        self.api.replace(self.node.as_str(), &PostParams::default(), &lease).await?;
+        self.written = Some(self.api.replace(self.node.as_str(), &PostParams::default(), &lease).await?);
         Ok(self.held(sent))
     }
 
@@ -156,7 +177,7 @@ impl NodeLease {
     }
 
     async fn release(&self) -> Result<(), kube::Error> {
-        let mut lease = self.api.get(self.node.as_str()).await?;
+        let Some(mut lease) = self.api.get_opt(self.node.as_str()).await? else { return Ok(()) };
         if let Some(spec) = lease.spec.as_mut().filter(|s| s.holder_identity.as_ref() == Some(&self.identity))
         {
             spec.holder_identity = None;
@@ -202,5 +223,63 @@ impl fmt::Debug for NodeLease {
             .field("node", &self.node)
             .field("identity", &self.identity)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
+
+    use http::StatusCode;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fake_api::{failure, fake_api};
+
+    #[tokio::test]
+    async fn a_node_that_leaves_for_good_leaves_no_lease() {
+        let (client, asked) = fake_api(|request| match request {
+            post if post.starts_with("POST") => (StatusCode::CREATED, json!({"metadata": {"name": "n"}})),
+            _ => failure(StatusCode::NOT_FOUND),
+        });
+        let verbs = || asked.take().iter().map(|asked| asked[..4].to_owned()).collect::<Vec<_>>();
+        let facts = NodeFacts::default();
+        let mut lease = NodeLease::new(client, NodeName::new("n").unwrap(), "me".into(), &facts);
+        assert_eq!(lease.beat().await.unwrap(), Holding::Ours);
+        assert_eq!(verbs(), ["GET ", "POST"], "a new node needs one");
+        facts.leaving.send_replace(true);
+        // Its pods still have to be ended, by us.
+        assert_eq!(lease.beat().await.unwrap(), Holding::Ours);
+        assert!(facts.fence.holds());
+        lease.release().await.unwrap();
+        assert_eq!(verbs(), ["PUT ", "GET ", "GET "]);
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_nobody_else_writes_is_not_read_again() {
+        let conflict = Arc::new(AtomicBool::new(false));
+        let (once, held) = (conflict.clone(), json!({"metadata": {"name": "n", "resourceVersion": "7"}}));
+        let (client, asked) = fake_api(move |request| match request {
+            put if put.starts_with("PUT") && once.swap(false, Ordering::Relaxed) => {
+                failure(StatusCode::CONFLICT)
+            }
+            _ => (StatusCode::OK, held.clone()),
+        });
+        let verbs = || asked.take().iter().map(|asked| asked[..3].to_owned()).collect::<Vec<_>>();
+        let facts = NodeFacts::default();
+        let mut lease = NodeLease::new(client, NodeName::new("n").unwrap(), "me".into(), &facts);
+        for (disturbed, expected) in [
+            (false, &["GET", "PUT"][..]),
+            (false, &["PUT"]),
+            (true, &["PUT", "GET", "PUT"]),
+            (false, &["PUT"]),
+        ] {
+            conflict.store(disturbed, Ordering::Relaxed);
+            assert_eq!(lease.beat().await.unwrap(), Holding::Ours);
+            assert_eq!(verbs(), expected);
+        }
     }
 }

@@ -35,12 +35,15 @@ pub struct NodeFacts {
     pub healthy: watch::Sender<Option<bool>>,
     /// The UID of the Node object, while there is one.
     pub uid: watch::Sender<Option<String>>,
+    /// Whether it is being removed on purpose, and must not come back.
+    pub leaving: watch::Sender<bool>,
     /// Whether this process may act for it.
     pub fence: Fence,
 }
 
 impl Default for NodeFacts {
     fn default() -> Self {
-        Self { healthy: watch::Sender::new(None), uid: watch::Sender::new(None), fence: Fence::default() }
+        let (healthy, uid) = (watch::Sender::new(None), watch::Sender::new(None));
+        Self { healthy, uid, leaving: watch::Sender::new(false), fence: Fence::default() }
     }
 }

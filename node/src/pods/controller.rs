@@ -2,7 +2,7 @@ use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use kube::Client;
-use tokio::{sync::Semaphore, time::MissedTickBehavior};
+use tokio::{sync::Semaphore, task::JoinSet, time::MissedTickBehavior};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 
@@ -74,26 +74,45 @@ impl PodController {
         Self { settings, sync: Arc::new(sync) }
     }
 
-    /// Works until told to stop, then finishes the writes that are under way. Pods stay as they are.
+    /// Works until told to stop, then finishes the writes that are under way. Pods stay as they are, and nothing is
+    /// asked of the provider any more when this returns.
+    ///
+    /// It also ends when a part of it fails, which only a mistake in the program does: nothing works by halves.
     pub async fn run(self, stop: CancellationToken) {
         let Self { settings, sync } = self;
         tokio::select! {
             () = stop.cancelled() => return,
             () = sync.view.complete() => {}
         }
-        let tasks = TaskTracker::new();
+        let stop = stop.child_token();
         let resync = Arc::new(tokio::sync::Notify::new());
         resync.notify_one();
-        tasks.spawn(notice_changes(sync.clone(), resync.clone(), stop.clone()));
-        tasks.spawn(notice_health(sync.clone(), stop.clone()));
-        tasks.spawn(compare_everything(sync.clone(), resync, settings.full_resync, stop.clone()));
-        let work = tokio::spawn(work(sync.clone(), settings.workers, tasks.clone()));
-        stop.cancelled().await;
+        let looks = Looks::default();
+        let mut parts = JoinSet::new();
+        parts.spawn(notice_changes(sync.clone(), resync.clone(), stop.clone()));
+        parts.spawn(notice_health(sync.clone(), stop.clone()));
+        parts.spawn(compare_everything(sync.clone(), resync, settings.full_resync, stop.clone()));
+        parts.spawn(work(sync.clone(), settings.workers, looks.clone(), stop.clone()));
+        tokio::select! {
+            // Told to stop, the parts end too, and that is no failure.
+            biased;
+            () = stop.cancelled() => {}
+            ended = parts.join_next() => {
+                tracing::error!(node = %sync.node, ?ended, "a part of the pod controller failed");
+                stop.cancel();
+            }
+        }
         sync.view.queue().close();
-        let _ = work.await;
-        tasks.close();
-        if tokio::time::timeout(LAST_WRITES, tasks.wait()).await.is_err() {
+        looks.tasks.close();
+        let last_writes = async {
+            while parts.join_next().await.is_some() {}
+            looks.tasks.wait().await;
+        };
+        if tokio::time::timeout(LAST_WRITES, last_writes).await.is_err() {
             tracing::warn!(node = %sync.node, "stopping though some pods are still being worked on");
+            looks.given_up.cancel();
+            parts.shutdown().await;
+            looks.tasks.wait().await;
         }
     }
 }
@@ -104,18 +123,29 @@ impl fmt::Debug for PodController {
     }
 }
 
-async fn work(sync: Arc<PodSync>, workers: usize, tasks: TaskTracker) {
+/// The pods that are being looked at.
+#[derive(Clone, Default)]
+struct Looks {
+    tasks: TaskTracker,
+    /// Cancelled when those that are under way are not waited for any longer.
+    given_up: CancellationToken,
+}
+
+async fn work(sync: Arc<PodSync>, workers: usize, looks: Looks, stop: CancellationToken) {
     let places = Arc::new(Semaphore::new(workers.max(1)));
-    while let Ok(place) = places.clone().acquire_owned().await {
+    // A provider that hangs holds all places, and must not hold up the end as well.
+    while let Some(Ok(place)) = stop.run_until_cancelled(places.clone().acquire_owned()).await {
         let Some(taken) = sync.view.queue().take().await else {
             return;
         };
-        let sync = sync.clone();
-        tasks.spawn(async move {
+        let (sync, given_up) = (sync.clone(), looks.given_up.clone());
+        looks.tasks.spawn(async move {
             // If this panics, the queue hears of it and the key is tried again.
             let span = tracing::info_span!(target: TRACE, "pod", node = %sync.node, pod = %taken.key());
-            let outcome = sync.sync(taken.key(), taken.failures()).instrument(span).await;
-            taken.done(outcome);
+            let look = sync.sync(taken.key(), taken.failures()).instrument(span);
+            if let Some(outcome) = given_up.run_until_cancelled(look).await {
+                taken.done(outcome);
+            }
             drop(place);
         });
     }
@@ -136,6 +166,8 @@ async fn notice_changes(sync: Arc<PodSync>, resync: Arc<tokio::sync::Notify>, st
                 Some(PodChange::Resync) => resync.notify_one(),
                 Some(PodChange::Reconsider) => {
                     sync.notes.reconsider();
+                    // What was refused may be allowed now.
+                    sync.view.queue().hurry();
                     resync.notify_one();
                 }
                 Some(PodChange::ReconsiderOne(key)) => {
@@ -189,14 +221,14 @@ async fn compare_everything(
         tokio::select! {
             () = stop.cancelled() => return,
             () = asked.notified() => {}
-            _ = timer.tick() => sync.notes.doubt(),
+            _ = timer.tick() => sync.notes.reconsider(),
         }
         match tokio::time::timeout(CALL_TIMEOUT, sync.call("list", sync.provider.get_pods())).await {
             Ok(Ok(held)) => {
                 failures = 0;
                 let mut keys: HashSet<_> = held.iter().map(|pod| pod.key().clone()).collect();
                 keys.extend(sync.view.keys());
-                keys.iter().for_each(|key| sync.view.queue().add_gently(key));
+                keys.iter().for_each(|key| sync.view.queue().add_unsaid(key));
             }
             // An incomplete list proves nothing about anybody.
             Ok(Err(error)) => {

@@ -9,7 +9,7 @@ use kube::{
 use serde_json::Value;
 
 use crate::{
-    client::brief,
+    client::{HostError, answered},
     contract::{NodeName, Pod, PodId, PodKey},
 };
 
@@ -27,33 +27,8 @@ pub(crate) enum Written {
     Gone,
     /// There is another of that name, or somebody was quicker.
     Conflict,
-    /// The host calls what we wrote invalid.
+    /// The host calls what we wrote invalid, or forbids it.
     Refused(String),
-}
-
-/// A request that got no answer we can act on.
-#[derive(Debug, thiserror::Error)]
-#[error("the host's API server: {}", brief(source))]
-pub(crate) struct HostError {
-    #[from]
-    source: Box<kube::Error>,
-}
-
-impl From<kube::Error> for HostError {
-    fn from(source: kube::Error) -> Self {
-        Self { source: Box::new(source) }
-    }
-}
-
-impl HostError {
-    /// How long the API server asks to be left alone.
-    pub(crate) fn retry_after(&self) -> Option<Duration> {
-        let kube::Error::Api(status) = &*self.source else {
-            return None;
-        };
-        let seconds = status.details.as_ref()?.retry_after_seconds;
-        (seconds > 0).then(|| Duration::from_secs(seconds.into()))
-    }
 }
 
 impl Host {
@@ -68,7 +43,8 @@ impl Host {
     pub(crate) async fn has(&self, node: &NodeName, id: &PodId) -> Result<bool, HostError> {
         let key = id.key();
         let fields = format!("spec.nodeName={node},metadata.name={}", key.name());
-        let found = self.pods(key.namespace()).list_metadata(&ListParams::default().fields(&fields)).await?;
+        let (pods, params) = (self.pods(key.namespace()), ListParams::default().fields(&fields));
+        let found = answered(pods.list_metadata(&params)).await??;
         Ok(found.items.iter().any(|pod| pod.metadata.uid.as_deref() == Some(id.uid())))
     }
 
@@ -78,15 +54,15 @@ impl Host {
 
     /// The pod as the API server has it this moment, not as a cache does.
     pub(crate) async fn get(&self, key: &PodKey) -> Result<Option<Pod>, HostError> {
-        let found = self.pods(key.namespace()).get_opt(key.name()).await?;
+        let found = answered(self.pods(key.namespace()).get_opt(key.name())).await??;
         Ok(found.and_then(whole))
     }
 
     /// Writes a status. The patch names the UID, so it cannot land on another pod.
     pub(crate) async fn patch_status(&self, key: &PodKey, patch: &Value) -> Result<Written, HostError> {
         let params = PatchParams::default();
-        let answer =
-            self.pods(key.namespace()).patch_status(key.name(), &params, &Patch::Strategic(patch)).await;
+        let (pods, patch) = (self.pods(key.namespace()), Patch::Strategic(patch));
+        let answer = answered(pods.patch_status(key.name(), &params, &patch)).await?;
         written(answer.map(whole))
     }
 
@@ -95,7 +71,7 @@ impl Host {
         let only_this = Preconditions { uid: Some(id.uid().to_owned()), resource_version: None };
         let seconds = u32::try_from(grace.as_secs()).unwrap_or(u32::MAX);
         let params = DeleteParams::default().grace_period(seconds).preconditions(only_this);
-        let answer = self.pods(id.key().namespace()).delete(id.key().name(), &params).await;
+        let answer = answered(self.pods(id.key().namespace()).delete(id.key().name(), &params)).await?;
         written(answer.map(|outcome| outcome.left().and_then(whole)))
     }
 }
@@ -107,8 +83,9 @@ fn written(answer: Result<Option<Pod>, kube::Error>) -> Result<Written, HostErro
         Err(kube::Error::Api(status)) => match status.code {
             404 => Ok(Written::Gone),
             409 => Ok(Written::Conflict),
-            // Bad Request, too: what the API server cannot even read will not get better by repeating it.
-            400 | 422 => Ok(Written::Refused(status.message.clone())),
+            // Bad Request, too: what the API server cannot even read will not get better by repeating it. Nor will what an
+            // admission policy forbids, though that may be a right that comes back.
+            400 | 403 | 422 => Ok(Written::Refused(status.message.clone())),
             _ => Err(kube::Error::Api(status).into()),
         },
         Err(error) => Err(error.into()),

@@ -13,6 +13,10 @@ use crate::{
     metrics::Metrics,
 };
 
+/// No pause is longer. A pod may take years to end; what is said about it is heard at once, and what is not said is
+/// noticed within this time.
+const LONGEST: Duration = Duration::from_secs(60 * 60);
+
 /// The pods of one node that should be looked at.
 ///
 /// A key waits at most once and is with one worker at most once; what happens to it meanwhile makes it wait again.
@@ -40,15 +44,18 @@ struct Entry {
 #[derive(Clone, Copy)]
 enum Place {
     Waiting { since: Instant },
-    Delayed { until: Instant },
+    Delayed { until: Instant, failed: bool },
     Running { again: Option<Urgency> },
 }
 
 /// Whether news ends a pause.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Urgency {
-    /// Look again, but not before the pause after a failure is over.
+    /// An echo: whatever the pause is for, it goes on.
     Gentle,
+    /// Something may have happened that nobody said. A pause after a failure goes on; one in which we only wait for
+    /// what somebody would say is over.
+    Unsaid,
     /// Something changed that may well make the difference.
     Now,
 }
@@ -79,6 +86,11 @@ impl WorkQueue {
         self.put(key, Urgency::Gentle);
     }
 
+    /// Changes may have been lost: look at it, unless it failed and is to be tried again anyway.
+    pub(crate) fn add_unsaid(&self, key: &PodKey) {
+        self.put(key, Urgency::Unsaid);
+    }
+
     fn put(&self, key: &PodKey, urgency: Urgency) {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -94,8 +106,8 @@ impl WorkQueue {
                     *again = (*again).max(Some(urgency));
                     return;
                 }
-                Place::Delayed { until } => {
-                    if urgency == Urgency::Gentle {
+                Place::Delayed { until, failed } => {
+                    if urgency == Urgency::Gentle || (urgency == Urgency::Unsaid && *failed) {
                         return;
                     }
                     state.delayed.remove(&(*until, key.clone()));
@@ -177,11 +189,11 @@ impl WorkQueue {
         };
         let failed = matches!(outcome, Outcome::Retry { .. });
         match (again, pause) {
-            (Some(Urgency::Now), _) | (Some(Urgency::Gentle), None) => {}
-            (Some(Urgency::Gentle), Some(_)) if !failed => {}
+            (Some(Urgency::Now), _) | (Some(_), None) => {}
+            (Some(_), Some(_)) if !failed => {}
             (_, Some(pause)) => {
-                let until = now + pause;
-                entry.place = Place::Delayed { until };
+                let until = now + pause.min(LONGEST);
+                entry.place = Place::Delayed { until, failed };
                 state.delayed.insert((until, key.clone()));
                 self.wake.notify_one();
                 return;
@@ -246,8 +258,8 @@ impl Taken {
     }
 
     pub(crate) fn done(mut self, outcome: Outcome) {
-        self.finished = true;
         self.queue.finish(&self.key, outcome);
+        self.finished = true;
     }
 }
 

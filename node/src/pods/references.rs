@@ -20,8 +20,9 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{host::HostError, queue::WorkQueue};
+use super::queue::WorkQueue;
 use crate::{
+    client::{HostError, answered, ask},
     contract::{Pod, PodKey},
     decide::{Reference, ReferenceKind},
 };
@@ -143,14 +144,21 @@ impl References {
         }
     }
 
-    /// Puts the pod back into the queue when the object appears.
-    pub(crate) fn wait_for(self: &Arc<Self>, pod: &Pod, reference: &Reference, queue: &Arc<WorkQueue>) {
+    /// Puts the pod back into the queue when the object appears. False if so many are waited for already that nobody
+    /// will say so.
+    pub(crate) fn wait_for(
+        self: &Arc<Self>,
+        pod: &Pod,
+        reference: &Reference,
+        queue: &Arc<WorkQueue>,
+    ) -> bool {
         let namespace = pod.key().namespace().to_owned();
         let name = Name { kind: reference.kind, namespace, name: reference.name.clone() };
         let waiter = Waiter { key: pod.key().clone(), queue: Arc::downgrade(queue) };
         let mut missing = self.missing.lock();
         if let Some(known) = missing.get_mut(&name) {
             known.waiting.insert(waiter);
+            true
         } else if missing.len() < MOST_WATCHES {
             let (this, watched) = (Arc::downgrade(self), name.clone());
             let watch = tokio::spawn(async move { Self::watch(this, watched).await });
@@ -159,6 +167,9 @@ impl References {
                 name,
                 Missing { waiting: HashSet::from([waiter]), looked: Instant::now(), _watch: watch },
             );
+            true
+        } else {
+            false
         }
     }
 
@@ -190,7 +201,7 @@ where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug,
 {
     let api: Api<K> = Api::namespaced(client.clone(), &name.namespace);
-    Ok(api.get_metadata_opt(&name.name).await?.is_some())
+    Ok(answered(ask(|| api.get_metadata_opt(&name.name))).await??.is_some())
 }
 
 async fn appears<K>(client: &Client, name: &Name)
@@ -219,5 +230,71 @@ where
 impl fmt::Debug for References {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("References").field("missing", &self.missing.lock().len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{
+        contract::NodeName,
+        fake_api::{failure, fake_api},
+    };
+
+    fn pod() -> Pod {
+        Pod::try_from(json!({"metadata": {"namespace": "ns", "name": "p", "uid": "u"}})).unwrap()
+    }
+
+    fn secret(name: &str) -> Reference {
+        Reference { kind: ReferenceKind::Secret, name: name.to_owned(), optional: false }
+    }
+
+    fn queue() -> Arc<WorkQueue> {
+        Arc::new(WorkQueue::new(NodeName::new("n").unwrap(), Arc::default()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_is_told_by_the_watch_and_needs_not_look() {
+        let list = |items: Value| {
+            let metadata = json!({"resourceVersion": "1"});
+            json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+                   "metadata": metadata, "items": items})
+        };
+        let (client, asked) = fake_api(move |request| match request {
+            watch if watch.contains("watch=") && watch.contains("%3Dsoon") => {
+                let metadata = json!({"namespace": "ns", "name": "soon", "resourceVersion": "2"});
+                let object = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+                                    "metadata": metadata});
+                (StatusCode::OK, json!({"type": "ADDED", "object": object}))
+            }
+            watch if watch.contains("watch=") => failure(StatusCode::SERVICE_UNAVAILABLE),
+            look if look.contains("fieldSelector") => (StatusCode::OK, list(json!([]))),
+            _ => failure(StatusCode::NOT_FOUND),
+        });
+        let (references, queue, named) =
+            (References::new(client), queue(), [secret("soon"), secret("never")]);
+        let missing = references.missing(&pod(), &named).await.unwrap();
+        assert_eq!(missing.len(), 2);
+        for reference in missing {
+            assert!(references.wait_for(&pod(), reference, &queue));
+        }
+        asked.take();
+        let told = tokio::time::timeout(Duration::from_secs(5), queue.take()).await.unwrap().unwrap();
+        assert_eq!(told.key(), pod().key());
+        let looked = asked.take().iter().filter(|asked| asked.ends_with("/soon")).count();
+        assert_eq!((looked, references.missing.lock().len()), (0, 1), "the other is still waited for");
+    }
+
+    #[tokio::test]
+    async fn so_many_are_waited_for_and_no_more() {
+        let (client, _) = fake_api(|_| failure(StatusCode::SERVICE_UNAVAILABLE));
+        let (references, queue) = (References::new(client), queue());
+        let waits = |n: usize| references.wait_for(&pod(), &secret(&n.to_string()), &queue);
+        assert!((0..MOST_WATCHES).all(waits));
+        assert!(!waits(MOST_WATCHES), "whoever waits for this one has to look");
+        assert!(waits(0), "and this one is watched already");
     }
 }

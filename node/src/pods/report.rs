@@ -1,11 +1,8 @@
 use serde_json::Value;
 
-use super::{
-    host::{HostError, Written},
-    notes::Saying,
-    sync::PodSync,
-};
+use super::{host::Written, notes::Saying, sync::PodSync};
 use crate::{
+    client::HostError,
     contract::Pod,
     decide::{digest, end_status, status_patch, unready_patch, waiting_status},
 };
@@ -24,7 +21,7 @@ impl PodSync {
     /// Makes the host say what the provider reports about this pod, in at most one write.
     pub(super) async fn report(&self, host: &Pod, reported: &Value) -> Result<Reported, HostError> {
         let note = self.notes.of(host);
-        let observed = note.accepted.and_then(|(_, generation)| generation);
+        let observed = note.observed;
         let Some(patch) = status_patch(host, reported, observed) else {
             return Ok(Reported::Yes);
         };
@@ -50,7 +47,7 @@ impl PodSync {
         let Ok(reported) = self.call("get_status", self.provider.get_pod_status(host.key())).await else {
             return Ok(Reported::Again);
         };
-        let observed = self.notes.of(&host).accepted.and_then(|(_, generation)| generation);
+        let observed = self.notes.of(&host).observed;
         match status_patch(&host, &reported, observed) {
             Some(patch) => self.write(&host, &patch, Saying { report: digest(&reported), observed }).await,
             None => Ok(Reported::Yes),

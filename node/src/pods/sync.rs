@@ -7,7 +7,7 @@ use tracing::Instrument;
 
 use super::{
     events::{Events, shorten},
-    host::{Host, HostError, Written},
+    host::{Host, Written},
     notes::{Note, Notes},
     queue::Outcome,
     references::References,
@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     TRACE,
+    client::HostError,
     contract::{NodeName, Pod, PodId, PodKey, Provider, ProviderError},
     decide::{self, Backoff, Rest, Seen, Step, next_step},
     metrics::Metrics,
@@ -27,6 +28,15 @@ pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often to look at what should change without us: the other side may forget to say.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// How often to look for an object that is missing, though we are told when it appears.
+const LOOK_FOR_MISSING: Duration = Duration::from_secs(60);
+
+/// How much longer than its grace an earlier pod of the same name may take to end before the next one says what it waits for.
+const PATIENCE_WITH_EARLIER: Duration = Duration::from_secs(20);
+
+/// When two answers contradict each other, one of them is out of date, mostly for a moment.
+const CONTRADICTION: Backoff = Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(60) };
 
 /// A message in a status longer than this helps nobody.
 const MESSAGE_LIMIT: usize = 1024;
@@ -48,6 +58,8 @@ pub(super) struct PodSync {
 /// Why a step did not work.
 enum Trouble {
     Provider(ProviderError),
+    /// The provider has the pod and did not take what changed about it. How the pod is, it says nevertheless.
+    Update(ProviderError),
     Host(HostError),
 }
 
@@ -70,6 +82,10 @@ impl PodSync {
         if !self.fence.holds() {
             return Outcome::After(Duration::from_secs(1));
         }
+        // What the provider has in namespaces that are not served is somebody else's.
+        if !self.view.covers(key) {
+            return Outcome::Done;
+        }
         let host = self.view.get(key);
         match self.look_at(key, host.as_ref()).await {
             Ok(outcome) => outcome,
@@ -78,16 +94,22 @@ impl PodSync {
                 Outcome::Retry { backoff: Backoff::default(), asked: error.retry_after() }
             }
             Err(Trouble::Provider(error)) => {
-                self.provider_trouble(key, host.as_ref(), &error, failures).await
+                self.provider_trouble(key, host.as_ref(), &error, failures, true).await
+            }
+            Err(Trouble::Update(error)) => {
+                self.provider_trouble(key, host.as_ref(), &error, failures, false).await
             }
         }
     }
 
     async fn look_at(&self, key: &PodKey, host: Option<&Pod>) -> Result<Outcome, Trouble> {
-        if let Some(host) = host
-            && *self.healthy.borrow() == Some(false)
-        {
-            self.report_out_of_reach(host).await?;
+        if let Some(host) = host {
+            if host.is_static() {
+                return Ok(Outcome::Done);
+            }
+            if *self.healthy.borrow() == Some(false) {
+                self.report_out_of_reach(host).await?;
+            }
         }
         let held = match self.call("get", self.provider.get_pod(key)).await {
             Ok(pod) => Some(pod),
@@ -98,7 +120,7 @@ impl PodSync {
         let step = next_step(Seen {
             host,
             provider: held.as_ref(),
-            accepted: note.accepted.map(|(digest, _)| digest),
+            accepted: note.accepted,
             desired: host.map(decide::desired_digest).unwrap_or_default(),
             just_created: note.just_created(),
             departed: held.as_ref().and_then(|held| self.view.departed(key, held.uid())),
@@ -112,6 +134,9 @@ impl PodSync {
             (Step::Rest(Rest::NotOurs | Rest::Finalizing), _) => Ok(Outcome::Done),
             (Step::Rest(Rest::Appearing), _) => Ok(Outcome::After(LOOK_AGAIN)),
             (Step::Rest(rest), Some(host)) => {
+                if let Some(earlier) = held.as_ref().filter(|held| held.uid() != host.uid()) {
+                    self.tell_of_earlier(host, earlier).await;
+                }
                 let outcome = self.report_held(host, held.as_ref()).await?;
                 Ok(if rest == Rest::Ending && outcome == Outcome::Done {
                     Outcome::After(LOOK_AGAIN)
@@ -135,21 +160,29 @@ impl PodSync {
         if let Some(wait) = self.hold_for_references(host).await? {
             return Ok(wait);
         }
+        let asked = self.notes.asked(host.key());
         self.call("create", self.provider.create_pod(host)).await?;
+        self.notes.accepted(host, decide::desired_digest(host), asked);
         self.notes.change(host, |note| {
             note.created_now();
-            note.accepted = Some((decide::desired_digest(host), host.generation()));
             note.told = None;
         });
         Ok(Outcome::After(LOOK_AGAIN))
     }
 
     async fn update(&self, host: &Pod, held: Option<&Pod>) -> Result<Outcome, Trouble> {
-        self.call("update", self.provider.update_pod(host)).await?;
-        self.notes.change(host, |note| {
-            note.accepted = Some((decide::desired_digest(host), host.generation()));
-        });
-        self.report_held(host, held).await
+        let asked = self.notes.asked(host.key());
+        if let Err(error) = self.call("update", self.provider.update_pod(host)).await {
+            // It may fail for ever. The host hears how the pod is all the same, and not that the change was seen.
+            self.report_held(host, held).await?;
+            return Err(Trouble::Update(error));
+        }
+        self.notes.accepted(host, decide::desired_digest(host), asked);
+        // What was held was from before the change, and would be said of what it is now.
+        match self.call("get", self.provider.get_pod(host.key())).await {
+            Ok(held) => self.report_held(host, Some(&held)).await,
+            Err(_) => Ok(Outcome::After(LOOK_AGAIN)),
+        }
     }
 
     async fn delete(&self, id: &PodId, grace: Duration, confirm: bool) -> Result<Outcome, Trouble> {
@@ -157,7 +190,7 @@ impl PodSync {
             // The decision rests on a pod's absence from a cache. The API server itself must say so too.
             if self.host.has(&self.node, id).await? {
                 tracing::info!(pod = %id.key(), "the host still has it, though the watch did not say so");
-                return Ok(Outcome::After(Duration::from_secs(1)));
+                return Ok(Outcome::Retry { backoff: CONTRADICTION, asked: None });
             }
             tracing::info!(pod = ?id, ?grace, "not on the host any more, ending it at the provider");
         }
@@ -166,9 +199,10 @@ impl PodSync {
                 if confirm {
                     self.view.forget_departed(id.key());
                 }
-                Ok(Outcome::After(grace + LOOK_AGAIN))
+                Ok(Outcome::After(grace.saturating_add(LOOK_AGAIN)))
             }
-            Err(ProviderError::NotFound) => Ok(Outcome::After(Duration::ZERO)),
+            // Had a moment ago, and now not.
+            Err(ProviderError::NotFound) => Ok(Outcome::Retry { backoff: CONTRADICTION, asked: None }),
             Err(error) => Err(error.into()),
         }
     }
@@ -201,7 +235,9 @@ impl PodSync {
         let grace = grace.max(Duration::from_secs(1));
         match self.timed("evict", self.host.delete(host.id(), grace)).await? {
             Written::Refused(_) => Ok(Outcome::Retry { backoff: Backoff::SLOW, asked: None }),
-            Written::Now(_) | Written::Gone | Written::Conflict => Ok(Outcome::After(grace + LOOK_AGAIN)),
+            Written::Now(_) | Written::Gone | Written::Conflict => {
+                Ok(Outcome::After(grace.saturating_add(LOOK_AGAIN)))
+            }
         }
     }
 
@@ -229,8 +265,8 @@ impl PodSync {
         if host.deletion().is_some() && held.phase().is_terminal() && !host.has_finalizers() {
             return Ok(Outcome::Done);
         }
-        if decide::is_on_the_way(held.status())
-            && let Some(patience) = self.notes.of(host).patience()
+        if let Some(far) = decide::on_the_way(held.status())
+            && let Some(patience) = self.notes.of(host).patience(far)
         {
             return Ok(Outcome::After(patience));
         }
@@ -264,14 +300,16 @@ impl PodSync {
         let Some(mandatory) = missing.iter().find(|r| !r.optional) else {
             return Ok(None);
         };
+        let mut all_watched = true;
         for reference in missing.iter().filter(|r| !r.optional) {
-            references.wait_for(host, reference, self.view.queue());
+            all_watched &= references.wait_for(host, reference, self.view.queue());
         }
         if news {
             let message = format!("{} {:?} not found", mandatory.kind, mandatory.name);
             self.report_waiting(host, mandatory.missing_reason(), &message).await?;
         }
-        Ok(Some(Outcome::After(Backoff::spread(Duration::from_secs(60)))))
+        let look = if all_watched { LOOK_FOR_MISSING } else { LOOK_AGAIN };
+        Ok(Some(Outcome::After(Backoff::spread(look))))
     }
 
     async fn provider_trouble(
@@ -280,6 +318,7 @@ impl PodSync {
         host: Option<&Pod>,
         error: &ProviderError,
         failures: u32,
+        in_its_status: bool,
     ) -> Outcome {
         let (backoff, asked, definite) = match error {
             ProviderError::Unavailable { retry_after, .. } => (Backoff::default(), *retry_after, false),
@@ -292,22 +331,41 @@ impl PodSync {
         // One glitch is no news; what lasts is told once, and not again for each attempt.
         let worth_telling = definite || failures > 0;
         if let Some(host) = host.filter(|pod| worth_telling && pod.deletion().is_none()) {
-            self.tell_trouble(host, error.reason(), &message, pause).await;
+            self.tell_trouble(host, error.reason(), &message, pause, in_its_status).await;
         }
         Outcome::Retry { backoff, asked }
     }
 
-    async fn tell_trouble(&self, host: &Pod, reason: &str, message: &str, pause: Duration) {
+    /// The pause is told in the Event and not in the status: it changes with each attempt, and each would be a write.
+    async fn tell_trouble(
+        &self,
+        host: &Pod,
+        reason: &str,
+        message: &str,
+        pause: Duration,
+        in_its_status: bool,
+    ) {
         let told = Some(decide::digest(&Value::from(message)));
         if self.notes.of(host).told == told {
             return;
         }
         // A pod that runs keeps its status: the trouble is ours.
-        if !host.was_started() && self.report_waiting(host, reason, message).await.is_err() {
+        if in_its_status && !host.was_started() && self.report_waiting(host, reason, message).await.is_err() {
             return;
         }
         self.events.warn(host, "Syncing", reason, &format!("{message}, retrying in {pause:?}"));
         self.notes.change(host, |note| note.told = told);
+    }
+
+    /// A pod that waits for an earlier one of its name says so, unless that takes no longer than it usually does.
+    async fn tell_of_earlier(&self, host: &Pod, earlier: &Pod) {
+        let Some(created) = host.created().filter(|_| host.deletion().is_none()) else { return };
+        let waited = Duration::try_from(jiff::Timestamp::now().duration_since(created)).unwrap_or_default();
+        let grace = earlier.deletion().map_or_else(|| earlier.termination_grace(), |deletion| deletion.grace);
+        if waited > grace.saturating_add(PATIENCE_WITH_EARLIER) {
+            let message = format!("{}: an earlier pod of this name is still ending there", self.node);
+            self.tell_trouble(host, "EarlierPodEnding", &message, LOOK_AGAIN, true).await;
+        }
     }
 
     fn forget(&self, key: &PodKey) {

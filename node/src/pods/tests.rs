@@ -1,6 +1,7 @@
 //! One pod at a time, against a host and a provider that do as they are told.
 
 mod fakes;
+mod generations;
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,7 +9,9 @@ use fakes::{FakeHost, Fixture, ScriptedProvider};
 use http::{Method, StatusCode};
 use serde_json::json;
 
-use super::queue::Outcome;
+use tokio_util::sync::CancellationToken;
+
+use super::{PodSettings, queue::Outcome, sync::CALL_TIMEOUT};
 use crate::contract::ProviderError;
 
 #[tokio::test]
@@ -131,11 +134,55 @@ async fn a_removal_names_the_uid_and_happens_once() {
 async fn an_orphan_goes_only_if_the_host_itself_does_not_have_it() {
     let fixture = Fixture::running().await;
     fixture.vanish_from_view();
-    assert!(matches!(fixture.sync(0).await, Outcome::After(_)));
+    let Outcome::Retry { backoff, .. } = fixture.sync(0).await else { panic!() };
+    assert!(
+        backoff.pause(1, None) < backoff.pause(9, None),
+        "a cache that stays wrong is asked less and less"
+    );
     assert_eq!(fixture.provider.calls(), ["create"], "the cache was wrong");
     fixture.host.remove();
     let outcome = fixture.sync(0).await;
     assert_eq!(fixture.provider.calls(), ["create", "delete 20s"], "{outcome:?}");
+}
+
+#[tokio::test]
+async fn the_later_of_two_pods_of_a_name_is_not_ended_for_the_earlier() {
+    let fixture = Fixture::running().await;
+    // Another process served the node meanwhile: it started this one, and our watch is behind.
+    fixture.see(|pod| pod["metadata"]["uid"] = json!("uid-0"));
+    assert!(matches!(fixture.sync(0).await, Outcome::Retry { .. }));
+    assert_eq!(fixture.provider.calls(), ["create"]);
+    // And if it is the earlier one, it goes.
+    fixture.host.replace("uid-2");
+    fixture.see_host();
+    fixture.sync(0).await;
+    assert_eq!(fixture.provider.calls(), ["create", "delete 20s"]);
+}
+
+#[tokio::test]
+async fn a_provider_that_contradicts_itself_is_not_asked_in_a_loop() {
+    let fixture = Fixture::running().await;
+    fixture.delete_on_host(30);
+    fixture.provider.fail_next("delete", 1, &ProviderError::NotFound);
+    let Outcome::Retry { backoff, .. } = fixture.sync(0).await else { panic!() };
+    assert!(backoff.pause(1, None) >= Duration::from_millis(100));
+    assert!(backoff.pause(1, None) < backoff.pause(9, None));
+}
+
+#[tokio::test]
+async fn pods_of_namespaces_that_are_not_served_are_left_alone() {
+    let fixture = Fixture::serving_elsewhere().await;
+    fixture.host.remove();
+    assert_eq!(fixture.sync(0).await, Outcome::Done);
+    assert_eq!(fixture.provider.calls(), ["create"]);
+}
+
+#[tokio::test]
+async fn a_pod_that_ends_in_years_is_waited_for() {
+    let fixture = Fixture::running().await;
+    fixture.delete_on_host(i64::MAX.unsigned_abs());
+    assert!(matches!(fixture.sync(0).await, Outcome::After(_)));
+    assert!(fixture.provider.calls().last().unwrap().starts_with("delete "));
 }
 
 #[tokio::test]
@@ -186,19 +233,54 @@ async fn a_change_is_told_to_the_provider_once() {
     assert_eq!(fixture.provider.calls(), ["create", "update"]);
 }
 
+/// Between the question and the answer the provider may change its mind.
 #[tokio::test]
-async fn the_host_hears_which_generation_the_provider_has() {
+async fn what_is_to_be_told_again_is_so_though_it_is_just_being_told() {
+    let fixture = Fixture::new(json!({}));
+    let meanwhile = |change: fn(&Fixture)| {
+        let fixture = &fixture;
+        async move {
+            fixture.provider.hold();
+            tokio::join!(fixture.sync(0), async {
+                tokio::task::yield_now().await;
+                change(fixture);
+                fixture.provider.let_go();
+            });
+        }
+    };
+    meanwhile(Fixture::reconsider).await;
+    assert_eq!(fixture.provider.calls(), ["create"]);
+    meanwhile(Fixture::full_resync).await;
+    assert_eq!(fixture.provider.calls(), ["create", "update"]);
+    meanwhile(|_| {}).await;
+    assert_eq!(fixture.provider.calls(), ["create", "update", "update"]);
+    fixture.sync(0).await;
+    assert_eq!(fixture.provider.calls(), ["create", "update", "update"], "and not again");
+}
+
+#[tokio::test]
+async fn a_change_that_the_provider_does_not_take_keeps_nothing_from_being_told() {
     let fixture = Fixture::new(json!({"metadata": {"generation": 1}}));
     fixture.sync(0).await;
     fixture.sync(0).await;
     fixture.see_host();
-    assert_eq!(fixture.host.pod()["status"]["observedGeneration"], 1);
+    fixture.provider.fail_next("update", 9, &ProviderError::invalid("ConfigMap \"settings\" not found"));
     fixture.change_on_host(|pod| {
         pod["metadata"]["generation"] = json!(2);
-        pod["spec"]["activeDeadlineSeconds"] = json!(60);
+        pod["metadata"]["labels"] = json!({"a": "b"});
     });
-    fixture.sync(0).await;
-    assert_eq!(fixture.host.pod()["status"]["observedGeneration"], 2, "though nothing else changed");
+    let conditions = json!([{"type": "Ready", "status": "False"}]);
+    fixture.provider.report(json!({"phase": "Running", "conditions": conditions}));
+    let before = fixture.host.writes().len();
+    for failures in 0..3 {
+        assert!(matches!(fixture.sync(failures).await, Outcome::Retry { .. }));
+        fixture.see_host();
+        let status = fixture.host.pod()["status"].clone();
+        assert_eq!(status["conditions"][0]["status"], "False");
+        assert_eq!(status["observedGeneration"], 1, "the provider does not have the second");
+    }
+    assert_eq!(fixture.host.writes().len(), before + 1);
+    assert!(fixture.host.pod()["status"].get("reason").is_none(), "the pod itself is well");
 }
 
 #[tokio::test]
@@ -212,6 +294,25 @@ async fn a_host_that_drops_what_it_does_not_know_is_told_once() {
         fixture.see_host();
     }
     assert_eq!(fixture.host.writes().len(), before + 1);
+    // Also when everything is compared.
+    fixture.full_resync();
+    fixture.sync(0).await;
+    assert_eq!(fixture.provider.calls(), ["create", "update"]);
+    assert_eq!(fixture.host.writes().len(), before + 1);
+}
+
+#[tokio::test]
+async fn the_picture_of_a_static_pod_is_nobodys_to_write() {
+    let fixture = Fixture::new(json!({
+        "metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    }));
+    for healthy in [Some(true), Some(false)] {
+        fixture.healthy.send_replace(healthy);
+        assert_eq!(fixture.sync(0).await, Outcome::Done);
+    }
+    assert!(fixture.host.writes().is_empty());
+    assert!(fixture.provider.calls().is_empty());
 }
 
 #[tokio::test]
@@ -220,6 +321,59 @@ async fn a_provider_that_hangs_is_given_up_on() {
     let fixture = Fixture::new(json!({}));
     fixture.provider.hang();
     assert!(matches!(fixture.sync(0).await, Outcome::Retry { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_hangs_does_not_hold_up_the_end() {
+    let fixture = Fixture::new(json!({}));
+    fixture.provider.hang();
+    let (controller, stop) = (fixture.controller(), CancellationToken::new());
+    let running = tokio::spawn(controller.run(stop.clone()));
+    while fixture.provider.hanging() == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    stop.cancel();
+    // Less than a call may take, so it is not its end that is waited for.
+    tokio::time::timeout(CALL_TIMEOUT / 2, running).await.unwrap().unwrap();
+    assert_eq!(fixture.provider.hanging(), 0, "somebody else may serve the node now");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_being_done_when_it_ends_is_done_to_the_end() {
+    let fixture = Fixture::new(json!({}));
+    fixture.provider.hold();
+    let (controller, stop) = (fixture.controller(), CancellationToken::new());
+    let running = tokio::spawn(controller.run(stop.clone()));
+    while fixture.provider.waiting() == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    stop.cancel();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!running.is_finished(), "it waits for the pod that is being made");
+    fixture.provider.let_go();
+    running.await.unwrap();
+    assert_eq!(fixture.provider.calls(), ["create"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_told_is_found_out_from_time_to_time() {
+    let fixture = Fixture::running().await;
+    let (controller, stop) = (fixture.controller(), CancellationToken::new());
+    let running = tokio::spawn(controller.run(stop.clone()));
+    // The provider's stream never says a word, and the host's watch is silent, too.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let before = fixture.host.writes().len();
+    fixture.provider.report(json!({"phase": "Succeeded"}));
+    tokio::time::sleep(PodSettings::default().full_resync / 2).await;
+    assert_eq!(fixture.host.writes().len(), before, "nothing is written while nothing is known to be new");
+    tokio::time::sleep(PodSettings::default().full_resync).await;
+    assert_eq!(fixture.host.pod()["status"]["phase"], "Succeeded");
+    let after = fixture.host.writes().len();
+    fixture.see_host();
+    tokio::time::sleep(4 * PodSettings::default().full_resync).await;
+    assert_eq!(fixture.host.writes().len(), after, "and looking again writes nothing");
+    stop.cancel();
+    running.await.unwrap();
 }
 
 #[test]

@@ -1,10 +1,7 @@
 use std::{
     collections::{HashMap, HashSet},
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
@@ -59,7 +56,7 @@ impl HostPods {
 
     /// Begins to keep the pods of a node. Those it has already come with the next list, which is asked for at once.
     pub fn join(&self, node: &NodeName) -> Arc<NodePods> {
-        let pods = Arc::new(NodePods::new(node.clone(), self.metrics.clone()));
+        let pods = Arc::new(NodePods::new(node.clone(), self.namespace.clone(), self.metrics.clone()));
         self.nodes.write().insert(node.clone(), pods.clone());
         self.joined.notify_one();
         pods
@@ -110,7 +107,6 @@ impl HostPods {
             };
             let config = watcher::Config::default().fields(&fields).timeout(WATCH_SECONDS);
             let mut events = std::pin::pin!(watcher(api, config).default_backoff());
-            let mut listed = HashSet::new();
             loop {
                 tokio::select! {
                     biased;
@@ -120,7 +116,7 @@ impl HostPods {
                         break;
                     }
                     event = events.next() => match event {
-                        Some(Ok(event)) => self.take(event, &mut listed),
+                        Some(Ok(event)) => self.take(event),
                         Some(Err(error)) => tracing::warn!(%error, "watching the host's pods failed, trying again"),
                         None => break,
                     },
@@ -129,25 +125,15 @@ impl HostPods {
         }
     }
 
-    pub(super) fn take(&self, event: watcher::Event<Watched>, listed: &mut HashSet<PodKey>) {
+    pub(super) fn take(&self, event: watcher::Event<Watched>) {
         match event {
-            watcher::Event::Init => {
-                listed.clear();
-                self.nodes.read().values().for_each(|node| node.listing.store(true, Ordering::Relaxed));
-            }
+            watcher::Event::Init => self.nodes.read().values().for_each(|node| node.list_begins()),
             watcher::Event::InitApply(pod) => {
                 if let Some((node, pod)) = self.ours(pod) {
-                    listed.insert(pod.key().clone());
-                    node.apply(&pod);
+                    node.list_names(&pod);
                 }
             }
-            watcher::Event::InitDone => {
-                // The list says nothing about a node that joined while it was read.
-                for node in self.nodes.read().values().filter(|node| node.listing.load(Ordering::Relaxed)) {
-                    node.keep_only(listed);
-                }
-                listed.clear();
-            }
+            watcher::Event::InitDone => self.nodes.read().values().for_each(|node| node.list_ends()),
             watcher::Event::Apply(pod) => {
                 if let Some((node, pod)) = self.ours(pod) {
                     node.apply(&pod);
@@ -170,6 +156,15 @@ impl HostPods {
     }
 }
 
+#[cfg(test)]
+impl HostPods {
+    /// The host is asked, and has no pods.
+    pub(crate) fn list_nothing(&self) {
+        self.take(watcher::Event::Init);
+        self.take(watcher::Event::InitDone);
+    }
+}
+
 impl fmt::Debug for HostPods {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HostPods").field("scope", &self.scope).finish_non_exhaustive()
@@ -179,21 +174,29 @@ impl fmt::Debug for HostPods {
 /// The host's pods of one node.
 pub struct NodePods {
     node: NodeName,
+    /// The only namespace whose pods the host is asked for, if not all.
+    namespace: Option<String>,
     pods: RwLock<HashMap<PodKey, Packed>>,
     departed: Mutex<HashMap<PodKey, (Box<str>, Duration)>>,
-    /// Whether the list that is being read began after this node joined.
-    listing: AtomicBool,
+    /// What the list that is being read has named of this node so far; none if it began before this node joined, and
+    /// says nothing about it. A name that the list has on another node is not here: the pod of that name is another.
+    listed: Mutex<Option<HashSet<PodKey>>>,
     complete: watch::Sender<bool>,
     queue: Arc<WorkQueue>,
     metrics: Arc<Metrics>,
 }
 
 impl NodePods {
-    fn new(node: NodeName, metrics: Arc<Metrics>) -> Self {
+    fn new(node: NodeName, namespace: Option<String>, metrics: Arc<Metrics>) -> Self {
         let queue = Arc::new(WorkQueue::new(node.clone(), metrics.clone()));
-        let (pods, departed) = (RwLock::default(), Mutex::default());
-        let (listing, complete) = (AtomicBool::new(false), watch::Sender::new(false));
-        Self { node, pods, departed, listing, complete, queue, metrics }
+        let (pods, departed, listed) = (RwLock::default(), Mutex::default(), Mutex::default());
+        let complete = watch::Sender::new(false);
+        Self { node, namespace, pods, departed, listed, complete, queue, metrics }
+    }
+
+    /// Whether the host is asked for pods of this namespace at all. What is never asked for is not known to be absent.
+    pub(crate) fn covers(&self, key: &PodKey) -> bool {
+        self.namespace.as_ref().is_none_or(|namespace| namespace == key.namespace())
     }
 
     /// The pod of this name on this node.
@@ -261,8 +264,20 @@ impl NodePods {
         self.queue.add(key);
     }
 
-    /// What a complete list does not name is gone, whether or not anybody said so.
-    fn keep_only(&self, listed: &HashSet<PodKey>) {
+    fn list_begins(&self) {
+        *self.listed.lock() = Some(HashSet::new());
+    }
+
+    fn list_names(&self, pod: &Pod) {
+        if let Some(listed) = self.listed.lock().as_mut() {
+            listed.insert(pod.key().clone());
+        }
+        self.apply(pod);
+    }
+
+    /// What a complete list does not name on this node is gone, whether or not anybody said so.
+    fn list_ends(&self) {
+        let Some(listed) = self.listed.lock().take() else { return };
         for key in self.keys().iter().filter(|key| !listed.contains(*key)) {
             self.drop_pod(key);
         }

@@ -150,6 +150,29 @@ fn generations_are_the_hosts_or_none() {
     );
 }
 
+#[test]
+fn a_generation_counts_as_seen_when_whoever_runs_the_pod_says_so() {
+    let spec = json!({"containers": []});
+    // What the provider accepted, what it says that was acted upon, what the host has, and what it is told.
+    for (accepted, reported, current, told) in [
+        (Some(2), Some(1), Some(1), None),
+        (Some(2), Some(2), Some(1), Some(2)),
+        (Some(1), Some(2), Some(1), None),
+        (Some(2), None, Some(1), Some(2)),
+        (Some(2), Some(1), None, Some(1)),
+        // Never less than before.
+        (Some(2), Some(1), Some(2), None),
+        (None, Some(2), Some(1), None),
+    ] {
+        let status = json!({"phase": "Running", "observedGeneration": current});
+        let host = host_with(json!({"generation": 2}), spec.clone(), status);
+        let report = json!({"phase": "Running", "observedGeneration": reported});
+        let patch = status_patch(&host, &report, accepted);
+        let found = patch.and_then(|patch| patch["status"]["observedGeneration"].as_i64());
+        assert_eq!(found, told, "{accepted:?} {reported:?} {current:?}");
+    }
+}
+
 /// What the API server does with our patches, as far as this test needs it.
 fn apply(host: &Pod, patch: &Value) -> Pod {
     let mut status = host.status().as_object().cloned().unwrap_or_default();

@@ -51,11 +51,11 @@ impl Sketch {
 
 #[test]
 fn impatience_is_passed_on_also_when_the_object_is_gone_already() {
-    let ending = Sketch { grace: Some(10), ..RUNNING }.pod();
-    let step = |departed: Option<u64>| {
+    let (ending, again) = (Sketch { uid: "old", grace: Some(10), ..RUNNING }.pod(), PENDING.pod());
+    let step_with = |host: Option<&Pod>, departed: Option<u64>| {
         let departed = departed.map(Duration::from_secs);
         next_step(Seen {
-            host: None,
+            host,
             provider: Some(&ending),
             accepted: None,
             desired: 0,
@@ -63,9 +63,13 @@ fn impatience_is_passed_on_also_when_the_object_is_gone_already() {
             departed,
         })
     };
+    let step = |departed: Option<u64>| step_with(None, departed);
     assert_eq!(step(None), Step::Rest(Rest::Ending));
     assert_eq!(step(Some(10)), Step::Rest(Rest::Ending));
-    assert_eq!(step(Some(0)), Step::Delete { id: ending.id().clone(), grace: Duration::ZERO, confirm: true });
+    let now = Step::Delete { id: ending.id().clone(), grace: Duration::ZERO, confirm: true };
+    assert_eq!(step(Some(0)), now);
+    // A StatefulSet has made the next one by then.
+    assert_eq!(step_with(Some(&again), Some(0)), now);
 }
 
 fn decide(host: Option<&Sketch>, provider: Option<&Sketch>) -> Step {
@@ -148,7 +152,10 @@ fn an_orphan_is_deleted_only_after_asking_again() {
 #[test]
 fn a_name_used_again_waits_for_the_earlier_pod() {
     let earlier = Sketch { uid: "old", ..RUNNING };
-    assert_eq!(decide(Some(&PENDING), Some(&earlier)), delete(&earlier, 20, false));
+    // The host is asked which of the two it has: our picture of it may be the one from before.
+    assert_eq!(decide(Some(&PENDING), Some(&earlier)), delete(&earlier, 20, true));
+    let ended = Sketch { phase: "Failed", ..PENDING };
+    assert_eq!(decide(Some(&ended), Some(&earlier)), delete(&earlier, 20, true));
     let ending = Sketch { grace: Some(20), ..earlier };
     assert_eq!(decide(Some(&PENDING), Some(&ending)), Step::Rest(Rest::Ending));
     // And the new one can be deleted without waiting for the old.
@@ -237,7 +244,7 @@ proptest! {
                 let provider = provider.as_ref().unwrap();
                 prop_assert_eq!(id.uid(), provider.uid);
                 prop_assert!(provider.grace.is_none_or(|g| Duration::from_secs(g) > *grace));
-                prop_assert_eq!(*confirm, host.is_none());
+                prop_assert_eq!(*confirm, host.as_ref().is_none_or(|host| host.uid != provider.uid));
                 if let Some(host) = &host {
                     prop_assert!(host.uid != provider.uid || host.grace.is_some() || terminal(host));
                 }

@@ -74,6 +74,37 @@ async fn news_ends_a_pause_and_an_echo_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_may_have_been_missed_ends_a_pause_in_which_nothing_failed() {
+    let queue = queue();
+    queue.add(&key("a"));
+    next(&queue).await.done(Outcome::After(Duration::from_secs(3600)));
+    queue.add_gently(&key("a"));
+    assert!(nothing_waits(&queue).await, "an echo says nothing new");
+    queue.add_unsaid(&key("a"));
+    next(&queue).await.done(RETRY);
+    queue.add_unsaid(&key("a"));
+    assert!(nothing_waits(&queue).await, "it is tried again anyway");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let taken = next(&queue).await;
+    queue.add_unsaid(&key("a"));
+    taken.done(Outcome::After(Duration::from_secs(3600)));
+    next(&queue).await.done(Outcome::Done);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_pause_is_so_long_that_nobody_comes_back() {
+    let queue = queue();
+    queue.add(&key("a"));
+    // As long as a pod may take to end, in the words of the API.
+    next(&queue).await.done(Outcome::After(Duration::from_secs(i64::MAX.unsigned_abs())));
+    queue.add(&key("a"));
+    next(&queue).await.done(Outcome::After(Duration::MAX));
+    assert!(nothing_waits(&queue).await);
+    tokio::time::sleep(LONGEST).await;
+    next(&queue).await.done(Outcome::Done);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_worker_that_panics_keeps_nothing() {
     let queue = queue();
     queue.add(&key("a"));

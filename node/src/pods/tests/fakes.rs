@@ -1,8 +1,4 @@
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures::{FutureExt, StreamExt, stream};
@@ -10,21 +6,22 @@ use http::{Method, Request, Response, StatusCode};
 use kube::{Client, client::Body, runtime::watcher};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::super::{
+    PodController, PodSettings,
     events::Events,
     host::Host,
     notes::Notes,
     queue::Outcome,
     sync::PodSync,
-    view::{HostPods, Scope, Watched},
+    view::{HostPods, Scope},
 };
 use crate::contract::{
     ChangeStream, NodeName, NodeProvider, Pod, PodId, PodKey, PodLifecycleHandler, PodNotifier, PodStreams,
     ProviderError, ReportStream,
 };
-use crate::node::Fence;
+use crate::node::{Fence, NodeFacts};
 
 pub(super) struct Fixture {
     pub(super) host: Arc<FakeHost>,
@@ -79,14 +76,56 @@ impl Fixture {
         fixture
     }
 
+    /// A node that serves only one namespace, which is not that of the pod.
+    pub(super) async fn serving_elsewhere() -> Self {
+        let mut fixture = Self::running().await;
+        fixture.view = HostPods::new(Scope::Shared, Some("elsewhere".into()), Arc::default());
+        fixture.sync.view = fixture.view.join(&fixture.sync.node);
+        fixture.vanish_from_view();
+        fixture
+    }
+
+    /// All of it, with one worker.
+    pub(super) fn controller(&self) -> PodController {
+        self.view.list_nothing();
+        self.see_host();
+        let facts = NodeFacts { healthy: self.healthy.clone(), ..NodeFacts::default() };
+        PodController::new(
+            self.sync.node.clone(),
+            self.provider.clone(),
+            self.host.client(),
+            self.sync.view.clone(),
+            None,
+            &facts,
+            PodSettings { workers: 1, ..PodSettings::default() },
+            Arc::default(),
+        )
+    }
+
+    /// What happens from time to time.
+    pub(super) fn full_resync(&self) {
+        self.sync.notes.reconsider();
+    }
+
+    /// The provider would make something else of the pod now.
+    pub(super) fn reconsider(&self) {
+        self.sync.notes.reconsider_one(&PodKey::new("ns", "p"));
+    }
+
     pub(super) async fn sync(&self, failures: u32) -> Outcome {
         self.sync.sync(&PodKey::new("ns", "p"), failures).await
     }
 
     /// The watch brings what the host has.
     pub(super) fn see_host(&self) {
-        let pod: Watched = serde_json::from_value(self.host.pod()).unwrap();
-        self.view.take(watcher::Event::Apply(pod), &mut HashSet::new());
+        self.see(|_| {});
+    }
+
+    /// The watch brings something else than what the host has.
+    pub(super) fn see(&self, change: impl FnOnce(&mut Value)) {
+        let mut pod = self.host.pod();
+        change(&mut pod);
+        self.view.take(watcher::Event::Apply(serde_json::from_value(pod).unwrap()));
     }
 
     pub(super) fn change_on_host(&self, change: impl FnOnce(&mut Value)) {
@@ -102,9 +141,7 @@ impl Fixture {
     }
 
     pub(super) fn vanish_from_view(&self) {
-        let mut listed = HashSet::new();
-        self.view.take(watcher::Event::Init, &mut listed);
-        self.view.take(watcher::Event::InitDone, &mut listed);
+        self.view.list_nothing();
     }
 }
 
@@ -124,6 +161,13 @@ impl FakeHost {
 
     pub(super) fn remove(&self) {
         *self.pod.lock() = None;
+    }
+
+    /// There is another pod of that name now.
+    pub(super) fn replace(&self, uid: &str) {
+        if let Some(pod) = self.pod.lock().as_mut() {
+            pod["metadata"]["uid"] = json!(uid);
+        }
     }
 
     pub(super) fn writes(&self) -> Vec<String> {
@@ -213,6 +257,9 @@ pub(super) struct ScriptedProvider {
     calls: Mutex<Vec<String>>,
     failures: Mutex<HashMap<&'static str, Vec<ProviderError>>>,
     hangs: Mutex<bool>,
+    hanging: Arc<()>,
+    held: Mutex<Option<Arc<Notify>>>,
+    waiting: Arc<()>,
 }
 
 impl ScriptedProvider {
@@ -243,6 +290,35 @@ impl ScriptedProvider {
         *self.hangs.lock() = true;
     }
 
+    /// From now on a change waits until it is let go.
+    pub(super) fn hold(&self) {
+        *self.held.lock() = Some(Arc::default());
+    }
+
+    pub(super) fn let_go(&self) {
+        if let Some(held) = self.held.lock().take() {
+            held.notify_one();
+        }
+    }
+
+    async fn go(&self) {
+        let held = self.held.lock().clone();
+        if let Some(held) = held {
+            let _waits = self.waiting.clone();
+            held.notified().await;
+        }
+    }
+
+    /// How many changes wait to be let go.
+    pub(super) fn waiting(&self) -> usize {
+        Arc::strong_count(&self.waiting) - 1
+    }
+
+    /// How many calls hang at the moment.
+    pub(super) fn hanging(&self) -> usize {
+        Arc::strong_count(&self.hanging) - 1
+    }
+
     fn next(&self, call: &'static str) -> Result<(), ProviderError> {
         let next = self.failures.lock().get_mut(call).and_then(Vec::pop);
         next.map_or(Ok(()), Err)
@@ -252,6 +328,7 @@ impl ScriptedProvider {
 #[async_trait]
 impl PodLifecycleHandler for ScriptedProvider {
     async fn create_pod(&self, pod: &Pod) -> Result<(), ProviderError> {
+        self.go().await;
         self.next("create")?;
         self.calls.lock().push("create".into());
         *self.pod.lock() = Some(pod.clone().with_status(json!({"phase": "Running"})));
@@ -259,11 +336,14 @@ impl PodLifecycleHandler for ScriptedProvider {
     }
 
     async fn update_pod(&self, _: &Pod) -> Result<(), ProviderError> {
+        self.go().await;
+        self.next("update")?;
         self.calls.lock().push("update".into());
         Ok(())
     }
 
     async fn delete_pod(&self, _: &PodId, grace: Duration) -> Result<(), ProviderError> {
+        self.next("delete")?;
         self.calls.lock().push(format!("delete {grace:?}"));
         self.evict(grace.as_secs());
         Ok(())
@@ -271,6 +351,7 @@ impl PodLifecycleHandler for ScriptedProvider {
 
     async fn get_pod(&self, _: &PodKey) -> Result<Pod, ProviderError> {
         if *self.hangs.lock() {
+            let _hangs = self.hanging.clone();
             std::future::pending::<()>().await;
         }
         self.next("get")?;

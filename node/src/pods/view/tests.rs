@@ -23,25 +23,24 @@ fn key(name: &str) -> PodKey {
 
 struct Fixture {
     pods: Arc<HostPods>,
-    listed: HashSet<PodKey>,
 }
 
 impl Fixture {
     fn new() -> Self {
-        Self { pods: HostPods::new(Scope::Shared, None, Arc::default()), listed: HashSet::new() }
+        Self { pods: HostPods::new(Scope::Shared, None, Arc::default()) }
     }
 
     fn join(&self, node: &str) -> Arc<NodePods> {
         self.pods.join(&NodeName::new(node).unwrap())
     }
 
-    fn feed(&mut self, events: impl IntoIterator<Item = watcher::Event<Watched>>) {
+    fn feed(&self, events: impl IntoIterator<Item = watcher::Event<Watched>>) {
         for event in events {
-            self.pods.take(event, &mut self.listed);
+            self.pods.take(event);
         }
     }
 
-    fn list(&mut self, pods: &[Watched]) {
+    fn list(&self, pods: &[Watched]) {
         self.feed([watcher::Event::Init]);
         self.feed(pods.iter().cloned().map(watcher::Event::InitApply));
         self.feed([watcher::Event::InitDone]);
@@ -60,7 +59,7 @@ async fn queued(pods: &NodePods) -> Vec<String> {
 
 #[tokio::test]
 async fn pods_are_told_apart_by_node_and_others_are_not_kept() {
-    let mut fixture = Fixture::new();
+    let fixture = Fixture::new();
     let (a, b) = (fixture.join("a"), fixture.join("b"));
     let none = json!({});
     fixture.list(&[
@@ -76,7 +75,7 @@ async fn pods_are_told_apart_by_node_and_others_are_not_kept() {
 
 #[tokio::test]
 async fn a_list_of_the_same_pods_is_no_news() {
-    let mut fixture = Fixture::new();
+    let fixture = Fixture::new();
     let node = fixture.join("a");
     let pods = [watched("a", "x", "1", &json!({})), watched("a", "y", "2", &json!({}))];
     fixture.list(&pods);
@@ -87,7 +86,7 @@ async fn a_list_of_the_same_pods_is_no_news() {
 
 #[tokio::test]
 async fn what_went_while_nobody_watched_is_noticed() {
-    let mut fixture = Fixture::new();
+    let fixture = Fixture::new();
     let node = fixture.join("a");
     fixture.list(&[watched("a", "x", "1", &json!({})), watched("a", "y", "2", &json!({}))]);
     queued(&node).await;
@@ -98,8 +97,26 @@ async fn what_went_while_nobody_watched_is_noticed() {
 }
 
 #[tokio::test]
+async fn a_name_that_went_to_another_node_while_nobody_watched_is_on_that_node_only() {
+    let fixture = Fixture::new();
+    let (a, b) = (fixture.join("a"), fixture.join("b"));
+    fixture.list(&[watched("a", "web-0", "1", &json!({}))]);
+    assert_eq!(queued(&a).await, ["web-0"]);
+    // Deleted and made again elsewhere.
+    fixture.list(&[watched("b", "web-0", "2", &json!({}))]);
+    assert_eq!((queued(&a).await, queued(&b).await), (vec!["web-0".to_owned()], vec!["web-0".to_owned()]));
+    assert_eq!((a.keys(), b.keys()), (vec![], vec![key("web-0")]));
+    let (node, pod) = fixture.pods.find(&key("web-0")).unwrap();
+    assert_eq!((node.as_str(), pod.uid()), ("b", "2"));
+    // And back again.
+    fixture.list(&[watched("a", "web-0", "3", &json!({}))]);
+    assert_eq!((a.keys(), b.keys()), (vec![key("web-0")], vec![]));
+    assert_eq!(fixture.pods.find(&key("web-0")).unwrap().1.uid(), "3");
+}
+
+#[tokio::test]
 async fn a_list_that_breaks_off_removes_nothing() {
-    let mut fixture = Fixture::new();
+    let fixture = Fixture::new();
     let node = fixture.join("a");
     fixture.list(&[watched("a", "x", "1", &json!({})), watched("a", "y", "2", &json!({}))]);
     fixture.feed([watcher::Event::Init, watcher::Event::InitApply(watched("a", "x", "1", &json!({})))]);
@@ -109,7 +126,7 @@ async fn a_list_that_breaks_off_removes_nothing() {
 
 #[tokio::test]
 async fn a_node_that_joins_during_a_list_waits_for_the_next() {
-    let mut fixture = Fixture::new();
+    let fixture = Fixture::new();
     fixture.join("a");
     fixture.feed([watcher::Event::Init]);
     let late = fixture.join("b");
@@ -123,7 +140,7 @@ async fn a_node_that_joins_during_a_list_waits_for_the_next() {
 async fn a_shorter_grace_period_is_news_and_a_status_is_only_an_echo() {
     use super::super::queue::Outcome;
     let retry = Outcome::Retry { backoff: crate::decide::Backoff::default(), asked: None };
-    let mut fixture = Fixture::new();
+    let fixture = Fixture::new();
     let node = fixture.join("a");
     let deleting = |grace: u64| json!({"/metadata/deletionTimestamp": "2026-01-01T00:00:00Z", "/metadata/deletionGracePeriodSeconds": grace});
     fixture.list(&[watched("a", "x", "1", &deleting(30))]);
@@ -138,7 +155,7 @@ async fn a_shorter_grace_period_is_news_and_a_status_is_only_an_echo() {
 
 #[tokio::test]
 async fn how_a_pod_left_is_remembered_for_its_uid() {
-    let mut fixture = Fixture::new();
+    let fixture = Fixture::new();
     let node = fixture.join("a");
     let forced = json!({"/metadata/deletionTimestamp": "2026-01-01T00:00:00Z", "/metadata/deletionGracePeriodSeconds": 0});
     fixture.list(&[watched("a", "x", "1", &json!({}))]);
