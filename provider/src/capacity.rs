@@ -20,9 +20,9 @@ pub use self::{
     node::MemberNode,
     requests::{PodLoad, requests},
     resources::Resources,
-    room::{ROOM_PREFIX, coarse, fit_expressions, room_label, room_labels},
+    room::{ROOM_PREFIX, coarse, fit_expressions, may_preempt, room_for, room_label, room_labels},
     settled::Settled,
-    summary::{NodeSummary, agreed_label, declared_features},
+    summary::{NodeSummary, agreed_label, declared_features, differ_in},
     taints::{Taint, Taints},
 };
 use crate::selector::Selector;
@@ -46,7 +46,7 @@ pub struct Capacity {
     /// The most that is free on any one machine now.
     pub largest: Resources,
     /// What our pods hold on machines of the scope that do not count at the moment. It is gone from `allocatable`,
-    /// yet the host's scheduler still subtracts it.
+    /// yet the host's scheduler still subtracts it: see [`published`](Self::published).
     pub stranded: Resources,
     /// Taints of the machines.
     pub taints: Taints,
@@ -93,6 +93,22 @@ impl Capacity {
         scope.limits.cap(&mut sum.capacity, &gross);
         sum.largest.cut_to(&sum.allocatable);
         sum
+    }
+
+    /// What to publish as allocatable, so that what is left of it after the host's scheduler has subtracted all our
+    /// pods is what is free on the machines that count.
+    ///
+    /// A pod that only the member still knows, on a machine that is offline, counts as if the host had it: at worst one
+    /// pod too many waits in the member.
+    #[must_use]
+    pub fn published(&self, limits: &Limits) -> Resources {
+        let mut published = self.allocatable.clone();
+        for (resource, amount) in self.stranded.iter().filter(|(resource, _)| self.allocatable.has(resource))
+        {
+            published.set(resource, self.allocatable.get(resource) + amount);
+        }
+        limits.cap_amounts(&mut published);
+        published
     }
 }
 

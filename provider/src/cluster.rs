@@ -23,6 +23,7 @@ use federlet_node::contract::{
     ReportStream,
 };
 use futures::StreamExt;
+use k8s_openapi::api::core::v1::NodeCondition;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::CancellationToken;
@@ -43,6 +44,9 @@ use crate::{
 /// hear that nobody answered.
 const PING: Duration = Duration::from_secs(4);
 
+/// The condition of a node that says whether its member can be reached.
+const REACHABLE: &str = "MemberReachable";
+
 /// One virtual node's provider.
 pub struct ClusterProvider {
     site: Arc<Site>,
@@ -51,8 +55,8 @@ pub struct ClusterProvider {
     reach: Mutex<reach::Watcher>,
     report: watch::Sender<Option<NodeReport>>,
     member: watch::Sender<MemberReport>,
-    /// Everything on the host may have to say something else now.
-    resync: broadcast::Sender<()>,
+    /// Everything on the host may have to say something else now, or to be something else in the member.
+    resync: broadcast::Sender<PodChange>,
     /// Settings changed: look at the room again.
     reconsider: Notify,
 }
@@ -113,7 +117,7 @@ impl ClusterProvider {
     /// Somebody changed the settings of the site.
     pub fn settings_changed(&self) {
         self.reconsider.notify_one();
-        let _ = self.resync.send(());
+        let _ = self.resync.send(PodChange::Reconsider);
     }
 
     /// The member was there before this process was: one that keeps its pods while it cannot be reached does so from the
@@ -139,7 +143,10 @@ impl PodNotifier for ClusterProvider {
                 loop {
                     let change = tokio::select! {
                         change = changes.recv() => change,
-                        _ = resync.recv() => Ok(Change::Listed),
+                        change = resync.recv() => {
+                            let change = change.unwrap_or(PodChange::Reconsider);
+                            return Some((change, (changes, resync, rewritten)));
+                        }
                         () = next(&mut rewritten) => {
                             return Some((PodChange::Reconsider, (changes, resync, rewritten)));
                         }
@@ -188,10 +195,17 @@ impl NodeProvider for ClusterProvider {
         };
         if changed {
             self.reconsider.notify_one();
-            let _ = self.resync.send(());
+            let _ = self.resync.send(PodChange::Resync);
         }
         // A region that was there once stays Ready: its pods run, whether or not anybody hears of them.
         if keep && ever { Ok(()) } else { answer }
+    }
+
+    fn recall(&self, conditions: &[NodeCondition]) {
+        if let Some(said) = conditions.iter().find(|said| said.type_ == REACHABLE) {
+            self.reach.lock().recall(said);
+            self.reconsider.notify_one();
+        }
     }
 
     fn notify_node_status(&self) -> ReportStream {

@@ -21,6 +21,7 @@ mod node;
 mod plan;
 mod replicas;
 mod status;
+mod tasks;
 
 pub use alone::{Alone, AloneError, MemberFile};
 pub use approve::Vouched;

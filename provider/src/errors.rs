@@ -73,6 +73,9 @@ pub fn brief(error: &kube::Error) -> String {
 
 impl From<TranslateError> for ProviderError {
     fn from(error: TranslateError) -> Self {
-        Self::rejected(error.reason(), error.to_string())
+        match error {
+            TranslateError::NotListed(_) => Self::unavailable(error.to_string()),
+            _ => Self::rejected(error.reason(), error.to_string()),
+        }
     }
 }

@@ -37,8 +37,15 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{broadcast, watch as changes};
 use tokio_util::sync::CancellationToken;
 
-pub use self::choice::{Choice, Chosen};
+pub(crate) use self::copy::relabelled;
 use self::{child::Children, mean::Counters};
+pub use self::{
+    choice::{Choice, Chosen},
+    status::copies_well,
+};
+
+/// So long an answer waits for the first list of copies.
+const LISTING: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// The name of the node. No member can have it.
 pub const FLEET: &str = "fleet";
@@ -191,6 +198,9 @@ impl PodNotifier for FleetProvider {
 #[async_trait]
 impl NodeProvider for FleetProvider {
     async fn ping(&self) -> Result<(), ProviderError> {
+        // The first list takes a moment. Who is asked before that would be told to come back much later.
+        let mut listed = self.listed.subscribe();
+        let _ = tokio::time::timeout(LISTING, listed.wait_for(|listed| *listed)).await;
         self.must_know_copies()
     }
 

@@ -171,8 +171,7 @@ impl Follow {
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let tasks = TaskTracker::new();
         for resource in RESOURCES {
-            let (client, target) = (self.site.member.watch.clone(), self.site.target());
-            tasks.spawn(self.inventory.clone().run(client, resource, target, stop.clone()));
+            tasks.spawn(self.inventory.clone().run(self.site.clone(), resource, stop.clone()));
         }
         tasks.spawn(self.clone().collect(stop.clone()));
         tasks.spawn(self.clone().hear_host(stop.clone()));

@@ -39,8 +39,14 @@ pub const POLICY: &str = "federlet.io/policy";
 /// Annotation on host pods: constraints below the cluster, taken off at admission and put back in the member.
 pub const CONSTRAINTS: &str = "federlet.io/constraints";
 
+/// Annotation on host pods: what they tolerate, where the placer and not the host drives them out of clusters. In the member
+/// it is that again.
+pub const TOLERATIONS: &str = "federlet.io/tolerations";
+
 /// Label on host pods: the UID of the pod that this one is a copy of, for one cluster. It says nothing in the member.
 pub const COPY_OF: &str = "federlet.io/copy-of";
+/// Annotation on copies: the labels that they have in the member only, as JSON.
+pub const LABELS: &str = "federlet.io/labels";
 /// Annotation on host pods: the name in the member, where it is another one. Copies have that of their pod.
 pub const MEMBER_NAME: &str = "federlet.io/member-name";
 /// Annotation on copies: who made the pod that they are copies of, as an owner reference.

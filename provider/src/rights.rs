@@ -3,12 +3,17 @@
 mod host;
 mod member;
 mod objects;
+mod policies;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
-pub use host::{HOST_RIGHTS, NODE_ROLE_LABEL, host_manifests, node_role, node_role_name};
+pub use host::{
+    HOST_CREDENTIAL_RIGHTS, HOST_MEMBER_RIGHTS, HOST_RIGHTS, NODE_ROLE_LABEL, host_manifests,
+    host_secret_manifests, node_role, node_role_name,
+};
 pub use member::{MEMBER_RIGHTS, member_manifests};
-pub use objects::{HOST_OBJECT_RIGHTS, MEMBER_OBJECT_RIGHTS, MoreObjects};
+pub use objects::{HOST_OBJECT_RIGHTS, HOST_SECRET_RIGHTS, MEMBER_OBJECT_RIGHTS, MoreObjects};
+pub use policies::{HOST_OVERRIDE_RIGHTS, HOST_POLICY_RIGHTS};
 
 /// Something that we may do, and what for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +63,18 @@ impl Right {
             non_resource_urls: None,
         }
     }
+}
+
+/// All that `federlet serve` may be allowed on the host.
+pub fn all_host_rights() -> impl Iterator<Item = &'static Right> {
+    let policies = [HOST_OVERRIDE_RIGHTS, HOST_POLICY_RIGHTS, HOST_OBJECT_RIGHTS, HOST_SECRET_RIGHTS];
+    [HOST_RIGHTS, HOST_MEMBER_RIGHTS, HOST_CREDENTIAL_RIGHTS].into_iter().chain(policies).flatten()
+}
+
+/// All that our account may be allowed in a member.
+pub fn all_member_rights() -> impl Iterator<Item = &'static Right> {
+    let more = MoreObjects::ALL.iter().flat_map(|more| more.rights());
+    MEMBER_RIGHTS.iter().chain(MEMBER_OBJECT_RIGHTS).chain(more)
 }
 
 /// Rights as a table in Markdown.

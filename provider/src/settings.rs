@@ -93,7 +93,7 @@ impl MemberSettings {
         target.namespaces = self.namespaces.clone();
         target.policy = self.policy.clone();
         target.region = self.region.clone().map(|selector| {
-            let tolerations = target.region.take().map(|region| region.tolerations).unwrap_or_default();
+            let tolerations = target.region.take().and_then(|region| region.tolerations);
             Region { selector, tolerations }
         });
         target.taints = self.taints.iter().map(|taint| taint.key.clone()).chain([TAINT.to_owned()]).collect();

@@ -1,5 +1,6 @@
 //! A virtual node between its two clusters: what every part that serves it needs.
 
+mod contents;
 mod host_api;
 mod host_namespaces;
 mod rewrite;
@@ -14,6 +15,7 @@ use federlet_node::{
 };
 use kube::Client;
 
+pub(crate) use self::contents::{Contents, Fate};
 pub use self::{
     host_api::{find_host_api, host_api},
     host_namespaces::HostNamespaces,

@@ -68,8 +68,8 @@ pub struct Region {
     /// Which nodes.
     pub selector: Selector,
     /// Tolerations for taints that some of these nodes have and others not, as
-    /// [`Taints`](crate::capacity::Taints) says.
-    pub tolerations: Vec<Value>,
+    /// [`Taints`](crate::capacity::Taints) says. None until the nodes were listed.
+    pub tolerations: Option<Vec<Value>>,
 }
 
 /// Which API server `KUBERNETES_SERVICE_HOST` and the token in a pod are for.
@@ -90,15 +90,14 @@ pub enum ApiAccess {
     None,
 }
 
-/// Cluster-scoped things of the member that pods name.
+/// Cluster-scoped things of the member that pods name. Of what was not listed to the end, nothing is known: that is not
+/// the same as that there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offers {
     /// Names of its priority classes.
-    pub priority_classes: BTreeSet<String>,
+    pub priority_classes: Option<BTreeSet<String>>,
     /// Names of its runtime classes.
-    pub runtime_classes: BTreeSet<String>,
-    /// Names of its schedulers beside the default one.
-    pub schedulers: BTreeSet<String>,
+    pub runtime_classes: Option<BTreeSet<String>>,
 }
 
 /// The ConfigMap that owns all that we make in a namespace of the member.

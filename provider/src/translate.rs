@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 pub use self::refuse::{Refusal, Refusals, not_allowed};
 pub(crate) use self::{
-    applied::{Applied, amount, resources},
+    applied::{Applied, WHOLE, amount, resources},
     volumes::{ROOT_CA, is_api_access},
 };
 use crate::{
@@ -82,6 +82,9 @@ pub enum TranslateError {
     /// It asks for what this member does not allow or does not have.
     #[error("{0}")]
     Refused(Refusals),
+    /// What it asks for may be there: the member was not seen whole yet.
+    #[error("the member's {0} are not listed yet")]
+    NotListed(&'static str),
 }
 
 impl TranslateError {
@@ -92,6 +95,7 @@ impl TranslateError {
             Self::Namespace(_) => "NamespaceNotAllowed",
             Self::Constraints(_) => "InvalidConstraints",
             Self::Refused(refusals) => refusals.reason(),
+            Self::NotListed(_) => "MemberNotListed",
         }
     }
 }
@@ -174,6 +178,9 @@ pub fn translate(pod: &Value, target: &Target, request: &Request<'_>) -> Result<
     if !refusals.is_empty() {
         return Err(TranslateError::Refused(refusals));
     }
+    if let Some(what) = refuse::unknown(host.spec, target) {
+        return Err(TranslateError::NotListed(what));
+    }
     let namespace = target.namespaces.map(host.key.namespace())?;
     let key = MemberPodKey::new(&namespace, request.member_name.unwrap_or(host.key.name()))?;
 
@@ -181,11 +188,11 @@ pub fn translate(pod: &Value, target: &Target, request: &Request<'_>) -> Result<
     let mut spec = host.spec.clone();
     fields::rewrite(&mut spec, &mut context);
     constraints::rewrite(&mut spec, &mut context)?;
-    tolerations::rewrite(&mut spec, target);
+    tolerations::rewrite(&mut spec, pod, target);
     volumes::rewrite(&mut spec, &mut context);
     env::rewrite(&mut spec, request.service_env, &mut context);
     downward::rewrite(&mut spec, &mut context);
-    let ephemeral = ephemeral_containers(&mut spec, &mut context);
+    let (ephemeral, refused) = ephemeral_containers(&mut spec, &mut context);
 
     let metadata = metadata::member(&context, &key, request.anchor);
     // Whatever else stands at the top; the three large parts are not copied only to be thrown away.
@@ -202,23 +209,32 @@ pub fn translate(pod: &Value, target: &Target, request: &Request<'_>) -> Result<
         json.insert(field.to_owned(), value);
     }
     let mut json = Value::Object(json);
-    let applied = Applied::of(&json).to_string();
+    let applied = Applied { refused, ..Applied::of(&json) }.to_string();
     json["metadata"]["annotations"][crate::marks::APPLIED] = json!(applied);
     Ok(MemberPod { key, json, ephemeral, notices: context.notices })
 }
 
-/// Takes the ephemeral containers out. One that is not allowed is left behind alone: the pod runs already, and nobody
-/// gains from stopping its other updates.
-fn ephemeral_containers(spec: &mut Object, context: &mut Context<'_>) -> Vec<Value> {
-    let Some(Value::Array(mut containers)) = spec.remove("ephemeralContainers") else { return vec![] };
+/// What of the member must be known to translate this pod, and is not yet.
+pub(crate) fn unknown(pod: &Value, target: &Target) -> Option<&'static str> {
+    refuse::unknown(pod.get("spec")?.as_object()?, target)
+}
+
+/// Takes the ephemeral containers out, and names those that are not allowed. Such a one is left behind alone: the pod runs
+/// already, and nobody gains from stopping its other updates.
+fn ephemeral_containers(spec: &mut Object, context: &mut Context<'_>) -> (Vec<Value>, Vec<String>) {
+    let mut refused = vec![];
+    let Some(Value::Array(mut containers)) = spec.remove("ephemeralContainers") else {
+        return (vec![], refused);
+    };
     containers.retain(|container| {
         let refusals = refuse::of_ephemeral(container, context.target);
         if !refusals.is_empty() {
             context.tell("EphemeralContainerNotAllowed", &refusals);
+            refused.extend(container.get("name").and_then(Value::as_str).map(str::to_owned));
         }
         refusals.is_empty()
     });
-    containers
+    (containers, refused)
 }
 
 #[cfg(test)]

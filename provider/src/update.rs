@@ -10,12 +10,14 @@ use serde_json::{Value, json};
 use crate::{
     json::{Object, items, members, text},
     marks,
-    translate::{Applied, MemberPod, Notice, resources},
+    translate::{Applied, MemberPod, Notice, WHOLE, resources},
     version::Version,
 };
 
 /// The first version whose API servers resize pods by default.
 const RESIZES_SINCE: Version = Version::v1(33);
+/// The first whose API servers resize pods as a whole.
+const RESIZES_WHOLE_SINCE: Version = Version::v1(36);
 
 /// Writes that make a member pod what it should be. Each names the pod's UID, so it can only land on that pod.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,17 +51,26 @@ pub fn plan(desired: &MemberPod, current: &Value, version: Version) -> UpdatePla
     let applied = Applied::read(current).unwrap_or_default();
     let mut want = Applied::of(&desired.json);
 
-    let resize = resize(&desired.json, current, &applied);
-    if !resize.is_empty() && version < RESIZES_SINCE {
-        plan.notices.push(Notice {
-            reason: "MemberTooOld",
-            message: format!("resources stay as they are: to change them needs Kubernetes {RESIZES_SINCE}, the member has {version}"),
-        });
-    } else if !resize.is_empty() {
+    let mut resize = resize(&desired.json, current, &applied);
+    for (what, of, since) in [
+        ("resources of the pod as a whole", &["resources"][..], RESIZES_WHOLE_SINCE),
+        ("resources", &["initContainers", "containers"][..], RESIZES_SINCE),
+    ] {
+        if version < since && of.iter().filter(|field| resize.remove(**field).is_some()).count() > 0 {
+            let message = format!(
+                "{what} stay as they are: to change them needs Kubernetes {since}, the member has {version}"
+            );
+            plan.notices.push(Notice { reason: "MemberTooOld", message });
+        }
+    }
+    if !resize.is_empty() {
         // Until they are seen in the member, the pod does not say that any resources were applied to these
         // containers: a write that gets lost is planned again, and so is one back to what there was before.
         for name in resize.values().flat_map(|list| items(Some(list))).filter_map(|c| text(c, "name")) {
             want.resources.remove(name);
+        }
+        if resize.contains_key("resources") {
+            want.resources.remove(WHOLE);
         }
         plan.resize = Some(patch(current, Object::new(), resize));
     }
@@ -150,18 +161,8 @@ fn resize(desired: &Value, current: &Value, applied: &Applied) -> Object {
         let there = by_name(current, list);
         let mut changed = vec![];
         for (name, container) in by_name(desired, list) {
-            let (Some(there), ours) = (there.get(name), applied.resources.get(name)) else { continue };
-            let there = resources(there);
-            let mut amounts = json!({});
-            for (kind, wanted) in members(Some(&resources(container))) {
-                for (resource, amount) in members(Some(wanted)) {
-                    let at = |all: Option<&Value>| all.and_then(|all| all.get(kind)?.get(resource)).cloned();
-                    if at(Some(&there)).as_ref() != Some(amount) && at(ours).as_ref() != Some(amount) {
-                        amounts[kind][resource] = amount.clone();
-                    }
-                }
-            }
-            if amounts != json!({}) {
+            let Some(there) = there.get(name) else { continue };
+            if let Some(amounts) = resized(container, there, applied.resources.get(name)) {
                 changed.push(json!({ "name": name, "resources": amounts }));
             }
         }
@@ -169,7 +170,25 @@ fn resize(desired: &Value, current: &Value, applied: &Applied) -> Object {
             changes.insert(list.to_owned(), Value::Array(changed));
         }
     }
+    let spec = |pod: &Value| pod.get("spec").cloned().unwrap_or_default();
+    let whole = resized(&spec(desired), &spec(current), applied.resources.get(WHOLE));
+    changes.extend(whole.map(|amounts| ("resources".to_owned(), amounts)));
     changes
+}
+
+/// What changed of the resources of one container, or of a whole pod.
+fn resized(wanted: &Value, there: &Value, ours: Option<&Value>) -> Option<Value> {
+    let there = resources(there);
+    let mut amounts = json!({});
+    for (kind, wanted) in members(Some(&resources(wanted))) {
+        for (resource, amount) in members(Some(wanted)) {
+            let at = |all: Option<&Value>| all.and_then(|all| all.get(kind)?.get(resource)).cloned();
+            if at(Some(&there)).as_ref() != Some(amount) && at(ours).as_ref() != Some(amount) {
+                amounts[kind][resource] = amount.clone();
+            }
+        }
+    }
+    (amounts != json!({})).then_some(amounts)
 }
 
 /// The list with what is missing in it. Tolerations can only be added, so those of the member stay; of one that is

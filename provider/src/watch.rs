@@ -4,6 +4,7 @@
 //! about them needs; of all others only what they hold on their machine.
 
 mod follow;
+mod loads;
 mod pod;
 mod table;
 mod wire;
@@ -146,6 +147,11 @@ impl MemberWatch {
         *self.pods_listed.borrow()
     }
 
+    /// Whether all nodes of the member have been seen once.
+    pub fn has_nodes(&self) -> bool {
+        *self.nodes_listed.borrow()
+    }
+
     /// Waits until all pods and nodes have been seen once.
     pub async fn complete(&self) {
         for listed in [&self.pods_listed, &self.nodes_listed] {
@@ -184,6 +190,16 @@ impl MemberWatch {
         self.pods.read().departed(host_uid)
     }
 
+    /// A pod of this UID is not in this place any more: the member said so when asked for exactly that pod. The event
+    /// that tells the same may come later, or not at all.
+    pub fn is_gone(&self, slot: &Slot, uid: &str) {
+        let gone = self.pods.write().is_gone(slot, uid);
+        if let Some(gone) = gone {
+            self.room_changed();
+            self.tell(Change::Gone(gone));
+        }
+    }
+
     /// The answer to a write of ours, which is as good as an event and comes earlier.
     pub fn note(&self, pod: &serde_json::Value) {
         if let Some(pod) = OurPod::read(pod, &self.host) {
@@ -216,8 +232,8 @@ impl MemberWatch {
         let _ = self.changes.send(change);
     }
 
-    fn set_offers(&self, change: impl FnOnce(&mut Offers) -> &mut BTreeSet<String>, names: BTreeSet<String>) {
-        *change(&mut self.offers.write()) = names;
+    fn set_offers(&self, of: fn(&mut Offers) -> &mut Option<BTreeSet<String>>, names: BTreeSet<String>) {
+        *of(&mut self.offers.write()) = Some(names);
         self.room_changed();
     }
 }

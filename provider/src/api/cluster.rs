@@ -204,6 +204,9 @@ pub struct ResourceSummary {
     /// What pods that have a node ask for.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub allocated: BTreeMap<String, Quantity>,
+    /// The most that is free on any one node.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub largest_free: BTreeMap<String, Quantity>,
     /// How many nodes of each grade there are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allocatable_modelings: Vec<AllocatableModeling>,

@@ -58,6 +58,15 @@ impl Limits {
         Self(limits.into_iter().collect())
     }
 
+    /// Cuts amounts to limits that do not depend on how many machines there are.
+    pub(super) fn cap_amounts(&self, amounts: &mut Resources) {
+        for (resource, limit) in &self.0 {
+            if let (Limit::Amount(most), true) = (limit, amounts.has(resource)) {
+                amounts.set(resource, amounts.get(resource).min(*most));
+            }
+        }
+    }
+
     /// Cuts each amount to its limit; shares are of `gross`.
     pub(super) fn cap(&self, amounts: &mut Resources, gross: &Resources) {
         for (resource, limit) in &self.0 {

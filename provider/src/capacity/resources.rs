@@ -45,6 +45,18 @@ impl Resources {
         }
     }
 
+    /// Takes back what was added before. What nothing is left of is not there any more.
+    pub fn take_back(&mut self, other: &Self) {
+        for (name, amount) in other.iter() {
+            if let Some(own) = self.0.get_mut(name) {
+                *own -= amount;
+                if own.is_zero() {
+                    self.0.remove(name);
+                }
+            }
+        }
+    }
+
     /// Raises each amount to that of `other`.
     pub fn raise_to(&mut self, other: &Self) {
         for (name, amount) in other.iter() {

@@ -43,9 +43,22 @@ pub fn room_labels(largest: &Resources) -> BTreeMap<String, i64> {
     largest.iter().filter(|(resource, _)| *resource != PODS).map(label).collect()
 }
 
-/// Requirements for a node affinity that hold only where one machine has room for this whole pod.
-pub fn fit_expressions(pod: &Value) -> Vec<Value> {
-    let asked = requests(pod);
+/// What a pod asks of its node, as requirements of a node affinity. One that may push others aside asks for nothing: what
+/// is free now does not say where it fits.
+pub fn room_for(pod: &Value) -> Vec<Value> {
+    if may_preempt(pod) { vec![] } else { fit_expressions(&requests(pod)) }
+}
+
+/// Whether a pod may push others aside.
+pub fn may_preempt(pod: &Value) -> bool {
+    let spec = pod.get("spec");
+    let priority = spec.and_then(|spec| spec.get("priority")).and_then(Value::as_i64);
+    let policy = spec.and_then(|spec| spec.get("preemptionPolicy")).and_then(Value::as_str);
+    priority.is_some_and(|priority| priority > 0) && policy != Some("Never")
+}
+
+/// Requirements for a node affinity that hold only where one machine has room for all that is asked for.
+pub fn fit_expressions(asked: &Resources) -> Vec<Value> {
     let expression = |(resource, amount): (&str, Quantity)| {
         // More than one less: at least as much.
         let less = amount.steps_up(step(resource)) - 1;
@@ -58,10 +71,12 @@ pub fn fit_expressions(pod: &Value) -> Vec<Value> {
         .collect()
 }
 
-/// An amount rounded down to six significant bits. What is free changes with every pod; the label then changes with
-/// every thirtieth part of it, and small numbers, such as GPUs, stay exact.
+/// An amount rounded up to six significant bits. What is free changes with every pod; the label then changes with every
+/// thirtieth part of it, and small numbers, such as GPUs, stay exact. Up, because a pod that fits exactly must not be
+/// refused for ever; one that misses by a thirtieth waits in the member.
 pub fn coarse(amount: i64) -> i64 {
-    let bits = 64 - amount.max(0).leading_zeros();
-    let dropped = bits.saturating_sub(6);
-    amount.max(0) >> dropped << dropped
+    let amount = amount.max(0);
+    let dropped = (64 - amount.leading_zeros()).saturating_sub(6);
+    let rest = (1_i64 << dropped) - 1;
+    amount.saturating_add(rest) & !rest
 }

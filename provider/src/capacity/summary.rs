@@ -24,6 +24,12 @@ pub fn agreed_label<'a>(nodes: impl IntoIterator<Item = &'a MemberNode>, key: &s
     values.all(|value| value == Some(first)).then_some(first)
 }
 
+/// Whether some of these nodes have another value of a label than others. Those without it say nothing.
+pub fn differ_in<'a>(nodes: impl IntoIterator<Item = &'a MemberNode>, key: &str) -> bool {
+    let mut values = nodes.into_iter().filter_map(|node| node.labels.get(key));
+    values.next().is_some_and(|first| values.any(|value| value != first))
+}
+
 /// The features that every one of these nodes declares, sorted and unique, as the API server wants them.
 pub fn declared_features<'a>(nodes: impl IntoIterator<Item = &'a MemberNode>) -> Vec<String> {
     let set =

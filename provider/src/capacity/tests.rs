@@ -91,6 +91,29 @@ fn nodes_that_cannot_take_pods_do_not_count() {
 }
 
 #[test]
+fn what_the_scheduler_has_left_is_what_machines_that_count_have_free() {
+    let offline = json!({ "/status/conditions": [{ "type": "Ready", "status": "Unknown" }] });
+    let nodes = [plain("a", "4"), node("b", "16", &offline)];
+    let pods = [pod_on("a", "1", true), pod_on("a", "1", false), pod_on("b", "6", true)];
+    let ours = q("7");
+    let left = |limits: &[(&str, &str)]| {
+        let limits =
+            Limits::new(limits.iter().map(|(name, limit)| ((*name).to_owned(), limit.parse().unwrap())));
+        let scope = Scope { limits: limits.clone(), ..Scope::default() };
+        let capacity = Capacity::of(&nodes, &pods, &scope);
+        (capacity.published(&limits).get("cpu") - ours, capacity.largest.get("cpu"))
+    };
+    assert_eq!(left(&[]), (q("2"), q("2")));
+    // Half of what there is now is granted, and one of it is in use.
+    assert_eq!(left(&[("cpu", "50%")]).0, q("1"));
+    // What is granted as an amount includes what is held where nobody can see it.
+    assert_eq!(left(&[("cpu", "8")]).0, q("1"));
+    assert_eq!(left(&[("cpu", "7")]).0, q("0"));
+    let published = Capacity::of(&nodes, &pods, &Scope::default()).published(&Limits::default());
+    assert_eq!(published.get("pods"), q("110"), "one place of each that is held, and those that are free");
+}
+
+#[test]
 fn a_region_counts_its_own_nodes_and_only_pods_on_them() {
     let hangzhou = json!({ "/metadata/labels": { "location": "hangzhou" } });
     let edge = json!({ "/spec/taints": [{ "key": "edge", "effect": "NoSchedule" }] });
@@ -272,14 +295,27 @@ fn labels_tell_resources_apart_and_fit() {
 fn a_pod_asks_for_room_on_one_machine() {
     let pod = json!({ "spec": { "containers": [{ "name": "a", "resources": { "requests": { "cpu": "1500m", "memory": "1", "nvidia.com/gpu": "2", "zero": "0" } } }] } });
     assert_eq!(
-        fit_expressions(&pod),
+        room_for(&pod),
         [
             json!({ "key": "room.federlet.io/cpu", "operator": "Gt", "values": ["1499"] }),
             json!({ "key": "room.federlet.io/memory", "operator": "Gt", "values": ["0"] }),
             json!({ "key": "room.federlet.io/nvidia.com_gpu", "operator": "Gt", "values": ["1"] }),
         ]
     );
-    assert_eq!(fit_expressions(&json!({})), Vec::<Value>::new());
+    assert_eq!(room_for(&json!({})), Vec::<Value>::new());
+    let mut important = pod;
+    important["spec"]["priority"] = 1000.into();
+    assert_eq!(room_for(&important), Vec::<Value>::new(), "it pushes others aside");
+    important["spec"]["preemptionPolicy"] = "Never".into();
+    assert_eq!(room_for(&important).len(), 3);
+}
+
+#[test]
+fn what_fits_exactly_is_not_rounded_away() {
+    for (free, said) in [(0, 0), (-1, 0), (1, 1), (63, 63), (64, 64), (65, 66), (4000, 4032), (8000, 8064)] {
+        assert_eq!(coarse(free), said, "{free}");
+    }
+    assert!(coarse(i64::MAX) > 0);
 }
 
 #[test]
@@ -312,6 +348,12 @@ fn what_all_nodes_agree_on_is_true_of_the_virtual_one() {
     assert_eq!(agreed_label([&a, &b, &c], "kubernetes.io/arch"), None);
     assert_eq!(agreed_label([&a], "absent"), None);
     assert_eq!(agreed_label([], "absent"), None);
+    let arch = "kubernetes.io/arch";
+    assert_eq!(
+        [differ_in([&a, &b], arch), differ_in([&a, &b, &c], arch), differ_in([], arch)],
+        [false, true, false]
+    );
+    assert!(!differ_in([&a, &c], "absent"));
     assert_eq!(declared_features([&a, &c]), ["A", "B"]);
     assert_eq!(declared_features([]), Vec::<String>::new());
 }
@@ -341,7 +383,7 @@ proptest! {
         let sum = Capacity::of(&nodes, &pods, &Scope::default());
         let wanted = Quantity::from_nano(i128::from(cpu) * 1000, crate::quantity::Form::Decimal);
         let pod = json!({ "spec": { "containers": [{ "name": "a", "resources": { "requests": { "cpu": wanted.to_string() } } }] } });
-        let expression = fit_expressions(&pod).remove(0);
+        let expression = room_for(&pod).remove(0);
         let less: i64 = expression["values"][0].as_str().unwrap().parse().unwrap();
         if room_labels(&sum.largest)["room.federlet.io/cpu"] > less {
             let fits = nodes.iter().any(|node| {

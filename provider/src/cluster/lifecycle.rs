@@ -10,9 +10,10 @@ use serde_json::Value;
 use super::{ClusterProvider, mirror::key_of, phantom, writes::MemberPods};
 use crate::{
     errors::from_member,
+    fleet::relabelled,
     marks,
     site::Space,
-    translate::{MemberPod, Notice, Request, translate},
+    translate::{MemberPod, Notice, Request, translate, unknown},
     update::plan,
     watch::{OurPod, Slot},
 };
@@ -20,6 +21,9 @@ use crate::{
 /// Zero would take the object away before the member's kubelet has ended the containers, and they would run on beside
 /// those of the next pod.
 const LEAST_GRACE: Duration = Duration::from_secs(1);
+
+/// How long a pod waits for what is not known of the member yet.
+const MOMENT: Duration = Duration::from_secs(5);
 
 #[async_trait]
 impl PodLifecycleHandler for ClusterProvider {
@@ -70,6 +74,12 @@ impl PodLifecycleHandler for ClusterProvider {
 
     async fn delete_pod(&self, pod: &PodId, grace: Duration) -> Result<(), ProviderError> {
         let slot = self.slot(pod.key())?;
+        let host = self.site.host_pod(pod.key()).filter(|host| host.uid() == pod.uid());
+        // It was never sent anywhere, so nobody need be asked.
+        if host.is_some_and(|host| phantom::is_phantom(&host)) && self.ours(&slot).is_none() {
+            self.follow.release(pod);
+            return Err(ProviderError::NotFound);
+        }
         self.watch.must_be_the_member().await?;
         let there = match self.ours(&slot) {
             Some(there) => Some(there.json()),
@@ -83,9 +93,15 @@ impl PodLifecycleHandler for ClusterProvider {
         };
         match self.pods().delete(&slot, uid, grace.max(LEAST_GRACE)).await {
             Ok(()) => Ok(()),
-            // Another pod has the name by now, so the one we mean is gone.
-            Err(kube::Error::Api(status)) if status.code == 409 => Err(ProviderError::NotFound),
-            Err(error) => Err(from_member(&error)),
+            Err(error) => {
+                // Another pod has the name by now, so the one we mean is gone.
+                let taken = matches!(&error, kube::Error::Api(status) if status.code == 409);
+                let error = if taken { ProviderError::NotFound } else { from_member(&error) };
+                if matches!(error, ProviderError::NotFound) {
+                    self.watch.is_gone(&slot, uid);
+                }
+                Err(error)
+            }
         }
     }
 
@@ -119,6 +135,8 @@ impl ClusterProvider {
 
     /// The pod as the member should have it, and all that it refers to in its place.
     async fn prepare(&self, pod: &Pod) -> Result<(std::sync::Arc<Space>, MemberPod), ProviderError> {
+        let relabelled = relabelled(pod);
+        let pod = relabelled.as_ref().unwrap_or(pod);
         let space = self.site.space(pod.key().namespace()).await?;
         let rewritten = match &self.site.host.rewrite {
             Some(rewrite) => rewrite.rewrite(pod, self.site.host.node.as_str()).await?,
@@ -126,10 +144,28 @@ impl ClusterProvider {
         };
         let pod = rewritten.as_ref().unwrap_or(pod);
         let slot = self.slot(pod.key())?;
+        self.learned(pod).await;
         let request = Request { anchor: &space.anchor, member_name: Some(&slot.name), service_env: &[] };
         let wanted = translate(pod.json(), &self.site.target(), &request)?;
         self.follow.bring(pod).await?;
         Ok((space, wanted))
+    }
+
+    /// When a process begins, pods come quicker than lists of what the member has: a moment's patience is better than an
+    /// error on each of them.
+    async fn learned(&self, pod: &Pod) {
+        let mut room = self.watch.room();
+        let known = async {
+            loop {
+                room.borrow_and_update();
+                self.learn();
+                let waits = unknown(pod.json(), &self.site.target()).is_some();
+                if !waits || room.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(MOMENT, known).await;
     }
 
     fn stands_for(&self, member: &Value, host_uid: &str) -> bool {

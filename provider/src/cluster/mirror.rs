@@ -4,10 +4,9 @@ use federlet_node::contract::{Pod, PodKey, ProviderError};
 use jiff::{Timestamp, Unit};
 use serde_json::{Value, json};
 
-use super::{ClusterProvider, phantom, writes::MemberPods};
+use super::{ClusterProvider, phantom, reach::Word, writes::MemberPods};
 use crate::{
     errors::from_member,
-    settings::Offline,
     site::Site,
     status::{View, ended, status, unreachable},
     watch::{OurPod, Slot},
@@ -42,11 +41,11 @@ impl ClusterProvider {
         let current = host.as_ref().map_or(&nothing, Pod::json);
         let mut shown = status(current, &member, &self.view());
         let reach = self.reach.lock().now();
-        if !reach.reachable && self.site.settings().offline == Offline::Keep && host.is_some() {
-            let now = now();
+        let word = Word::about(self.site.settings().offline, &reach);
+        if word != Word::Members && host.is_some() {
             let since = Timestamp::round(reach.since, Unit::Second).unwrap_or(reach.since).to_string();
-            shown = unreachable(current, &since, &now)
-                .unwrap_or_else(|| current.get("status").cloned().unwrap_or_default());
+            let away = (word == Word::OutOfReach).then(|| unreachable(current, &since, &now())).flatten();
+            shown = away.unwrap_or_else(|| current.get("status").cloned().unwrap_or_default());
         }
         self.as_host_pod(key, pod.host_uid(), &member, &shown)
     }
@@ -84,18 +83,24 @@ impl ClusterProvider {
     ///
     /// That a pod is gone is said only on a definite answer: of the API server itself, and of the cluster that joined.
     pub(super) async fn absent(&self, key: &PodKey, slot: &Slot) -> Result<Pod, ProviderError> {
+        let host = self.site.host_pod(key);
+        // It is nowhere but on the host, whether or not the member can be asked.
+        if let Some(host) = host.as_ref().filter(|host| phantom::is_phantom(host)) {
+            return match host.deletion() {
+                None => Ok(phantom::shown(host)),
+                Some(_) => Err(ProviderError::NotFound),
+            };
+        }
         if !self.watch.has_pods() {
             return Err(ProviderError::unavailable("the member's pods are not listed yet"));
         }
-        let Some(host) = self.site.host_pod(key) else { return Err(ProviderError::NotFound) };
-        if phantom::is_phantom(&host) && host.deletion().is_none() {
-            return Ok(phantom::shown(&host));
-        }
-        // One that never started may simply be started: creating it finds out whether it is there.
-        if !host.was_started() || host.phase().is_terminal() {
+        let Some(host) = host else { return Err(ProviderError::NotFound) };
+        let departure = self.watch.departed(host.uid());
+        // One that never started may simply be started: creating it finds out whether it is there. Unless it was there and
+        // went before the host heard of it.
+        if (!host.was_started() && departure.is_none()) || host.phase().is_terminal() {
             return Err(ProviderError::NotFound);
         }
-        let departure = self.watch.departed(host.uid());
         // The member said itself that it deleted the pod, as we asked it to: that is as definite as asking again.
         if host.deletion().is_some() && departure.as_ref().is_some_and(|departure| departure.said) {
             return Err(ProviderError::NotFound);

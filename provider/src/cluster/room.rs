@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use federlet_node::contract::{NodeReport, ProviderError};
-use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{NodeCondition, NodeStatus, NodeSystemInfo, Taint as NodeTaint},
     apimachinery::pkg::{api::resource::Quantity as ApiQuantity, apis::meta::v1::Time},
@@ -11,14 +10,15 @@ use k8s_openapi::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{ClusterProvider, reach::Reach};
+use super::{ClusterProvider, REACHABLE, reach::Reach};
 use crate::{
     capacity::{
         Capacity, MemberNode, NodeSummary, PodLoad, Resources, Scope, Settled, agreed_label, coarse,
-        declared_features, room_labels,
+        declared_features, differ_in, room_labels,
     },
     quantity::Quantity,
     settings::{MemberSettings, Offline},
+    target::Region,
     version::Version,
 };
 
@@ -32,6 +32,9 @@ const LOOK: Duration = Duration::from_secs(1);
 const VERSION_EVERY: Duration = Duration::from_secs(300);
 /// A member that has not been listed by then is described without its room, so that the node can say that it is down.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Labels that say of a machine which programs it runs.
+const KINDS: [&str; 2] = ["kubernetes.io/arch", "kubernetes.io/os"];
 
 /// The feature by which a host passes websockets on as they are, and the first members that take them.
 const WEBSOCKETS: &str = "ExtendWebSocketsToKubelet";
@@ -57,6 +60,8 @@ pub struct Summary {
     pub allocatable: Resources,
     /// What pods hold on them.
     pub allocated: Resources,
+    /// The most that is free on any one of them.
+    pub largest: Resources,
 }
 
 /// What is remembered between two looks.
@@ -132,11 +137,13 @@ impl ClusterProvider {
         let (nodes, loads) = (self.watch.nodes(), self.watch.loads(&settings.name));
         let scope = Scope { region: settings.region.clone(), limits: settings.limits.clone() };
         let capacity = Capacity::of(&nodes, &loads, &scope);
-        self.learn(&capacity);
+        self.learn();
+        self.learn_taints(&capacity);
 
         let now = memory.begun.map_or(0, |begun| begun.elapsed().as_secs());
+        let published = capacity.published(&settings.limits);
         let allocatable: BTreeMap<String, Quantity> =
-            capacity.allocatable.iter().map(|(name, amount)| (name.to_owned(), amount)).collect();
+            published.iter().map(|(name, amount)| (name.to_owned(), amount)).collect();
         let labels: BTreeMap<String, i64> =
             room_labels(&capacity.largest).into_iter().map(|(label, n)| (label, coarse(n))).collect();
         let waits =
@@ -151,13 +158,16 @@ impl ClusterProvider {
             version: &memory.version,
             member: self.site.target().version,
         };
-        let report = seen.report(&memory.allocatable, &memory.labels);
-        self.report.send_if_modified(|before| {
-            let changed = before.as_ref() != Some(&report);
-            *before = Some(report);
-            changed
-        });
-        let summary = (!nodes.is_empty()).then(|| summary(&in_scope, &loads, capacity.nodes));
+        // Until the member was asked, or what was said of it before is known, the Node goes on saying what it does.
+        if reach.is_known() {
+            let report = seen.report(&memory.allocatable, &memory.labels);
+            self.report.send_if_modified(|before| {
+                let changed = before.as_ref() != Some(&report);
+                *before = Some(report);
+                changed
+            });
+        }
+        let summary = (!nodes.is_empty()).then(|| summary(&in_scope, &loads, &capacity));
         let member = MemberReport { version: memory.version.clone(), reach, summary };
         self.member.send_if_modified(|before| {
             let changed = *before != member;
@@ -167,16 +177,28 @@ impl ClusterProvider {
         waits
     }
 
-    /// What the next pods depend on.
-    fn learn(&self, capacity: &Capacity) {
+    /// What the next pods depend on, before anybody looked at the room: the classes that there are, and the first time
+    /// also the taints.
+    pub(super) fn learn(&self) {
         let (target, offers) = (self.site.target(), self.watch.offers());
+        if target.offers != offers {
+            self.site.change_target(|target| target.offers = offers.clone());
+        }
+        if target.region.as_ref().is_some_and(|region| region.tolerations.is_none()) {
+            let settings = self.site.settings();
+            let scope = Scope { region: settings.region.clone(), limits: settings.limits.clone() };
+            self.learn_taints(&Capacity::of(&self.watch.nodes(), &[], &scope));
+        }
+    }
+
+    /// Of machines that were not listed yet, nobody knows the taints.
+    fn learn_taints(&self, capacity: &Capacity) {
         let tolerations = capacity.taints.tolerations();
-        let new_tolerations = target.region.as_ref().is_some_and(|region| region.tolerations != tolerations);
-        if target.offers != offers || new_tolerations {
+        let is_new = |region: &Region| region.tolerations.as_ref() != Some(&tolerations);
+        if self.watch.has_nodes() && self.site.target().region.as_ref().is_some_and(is_new) {
             self.site.change_target(|target| {
-                target.offers = offers.clone();
                 if let Some(region) = &mut target.region {
-                    region.tolerations = tolerations.clone();
+                    region.tolerations = Some(tolerations.clone());
                 }
             });
         }
@@ -205,8 +227,9 @@ fn settle<T: Copy + Ord>(
     waits
 }
 
-fn summary(nodes: &[&MemberNode], loads: &[PodLoad], count: NodeSummary) -> Summary {
-    let mut summary = Summary { nodes: count, ..Summary::default() };
+fn summary(nodes: &[&MemberNode], loads: &[PodLoad], capacity: &Capacity) -> Summary {
+    let mut summary =
+        Summary { nodes: capacity.nodes, largest: capacity.largest.clone(), ..Summary::default() };
     for node in nodes.iter().filter(|node| node.ready && node.schedulable) {
         summary.allocatable.add(&node.allocatable);
     }
@@ -248,8 +271,11 @@ impl Seen<'_> {
             effect: taint.effect.to_string(),
             time_added: None,
         });
+        // Unlike machines that nobody has seen yet, those that differ are certain.
+        let differ = KINDS.into_iter().filter(|key| differ_in(self.nodes.iter().copied(), key));
         NodeReport {
             labels,
+            without: differ.map(str::to_owned).collect(),
             annotations: BTreeMap::new(),
             taints: taints.chain(common).collect(),
             status: NodeStatus {
@@ -280,12 +306,11 @@ impl Seen<'_> {
 
     fn reachable(&self) -> NodeCondition {
         NodeCondition {
-            type_: "MemberReachable".into(),
+            type_: REACHABLE.into(),
             status: if self.reach.reachable { "True" } else { "False" }.into(),
             reason: Some(self.reach.reason.clone()),
             message: Some(self.reach.message.clone()),
-            last_transition_time: (self.reach.since > Timestamp::UNIX_EPOCH)
-                .then_some(Time(self.reach.since)),
+            last_transition_time: Some(Time(self.reach.since)),
             last_heartbeat_time: None,
         }
     }

@@ -93,3 +93,27 @@ fn explained(message: &str) -> String {
     }
     message.to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edge_stream_that_is_off_is_explained() {
+        for (message, explained_as) in [
+            (
+                "Get \"https://192.168.1.10:10350/containerLogs/default/nginx/nginx\": dial tcp 192.168.1.10:10350: connect: \
+                 connection refused",
+                true,
+            ),
+            // The second CloudCore has a port of its own.
+            ("error dialing backend: dial tcp 10.0.0.7:10351: connect: connection refused", true),
+            ("error dialing backend: dial tcp 10.0.0.7:10250: connect: connection refused", false),
+            ("container \"app\" in pod \"web\" is waiting to start: ContainerCreating", false),
+        ] {
+            let said = explained(message);
+            assert!(said.starts_with(message), "{said}");
+            assert_eq!(said.contains("modules.edgeStream.enable"), explained_as, "{said}");
+        }
+    }
+}

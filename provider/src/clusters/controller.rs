@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fmt, hash::Hash, sync::Arc, time::Duration};
 
-use futures::{StreamExt, stream::BoxStream};
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
 use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::{
     Api, Resource, ResourceExt,
@@ -20,6 +23,7 @@ use super::{
     member::Member,
     plan::{Input, is_for, is_pushed, rivals, share_key},
     replicas::{Live, owner},
+    tasks::Tasks,
 };
 use crate::{api::Cluster, join::SYSTEM_NAMESPACE};
 
@@ -35,13 +39,7 @@ pub struct Clusters {
     clusters: Kept<Cluster>,
     secrets: Kept<Secret>,
     nodes: Kept<Node>,
-    tasks: BTreeMap<String, Task>,
-}
-
-struct Task {
-    input: watch::Sender<Input>,
-    stop: CancellationToken,
-    done: JoinHandle<()>,
+    tasks: Tasks<Input>,
 }
 
 impl Clusters {
@@ -49,16 +47,22 @@ impl Clusters {
     pub fn new(host: HostContext) -> Self {
         let connections = Arc::default();
         let (clusters, secrets, nodes) = (Kept::default(), Kept::default(), Kept::default());
-        Self { host, connections, clusters, secrets, nodes, tasks: BTreeMap::new() }
+        Self { host, connections, clusters, secrets, nodes, tasks: Tasks::default() }
     }
 
     /// Serves those that are ours among `live` replicas until told to stop. Nodes and pods stay as they are.
     pub async fn run(mut self, mut live: watch::Receiver<Live>, stop: CancellationToken) {
         let client = self.host.watch.clone();
         let approving = self.approve(&stop);
-        let mut clusters = events::<Cluster>(Api::all(client.clone()), None);
-        let mut secrets = events::<Secret>(Api::namespaced(client.clone(), SYSTEM_NAMESPACE), None);
-        let mut nodes = events::<Node>(Api::all(client), Some("type=virtual-kubelet"));
+        let mut clusters = events::<Cluster>(Api::all(client.clone()), Chosen::All);
+        let mut nodes = events::<Node>(Api::all(client.clone()), Chosen::Labels("type=virtual-kubelet"));
+        let watch_secrets =
+            |chosen: Chosen<'_>| events::<Secret>(Api::namespaced(client.clone(), SYSTEM_NAMESPACE), chosen);
+        let alone = self.host.serving.only.is_some();
+        let mut secrets = if alone { stream::pending().boxed() } else { watch_secrets(Chosen::All) };
+        // Until its Cluster names one, there is no Secret to wait for.
+        let mut watched = None;
+        self.secrets.listed = alone;
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -77,23 +81,34 @@ impl Clusters {
                     event = nodes.next() => self.nodes.take(event, "Nodes"),
                 }
             }
+            let named = self.only_secret();
+            if named != watched {
+                self.secrets = Kept::default();
+                match &named {
+                    Some(name) => secrets = watch_secrets(Chosen::Named(name)),
+                    None => self.secrets.listed = true,
+                }
+                watched = named;
+            }
             let replicas = live.borrow_and_update().clone();
             // Before everything was listed once, what is missing says nothing.
             if self.clusters.listed && self.secrets.listed && self.nodes.listed && !replicas.is_empty() {
-                self.distribute(&replicas).await;
+                self.distribute(&replicas);
             }
         }
-        let tasks = std::mem::take(&mut self.tasks);
-        tasks.values().for_each(|task| task.stop.cancel());
-        for task in tasks.into_values() {
-            let _ = task.done.await;
-        }
+        std::mem::take(&mut self.tasks).end().await;
         self.connections.closed().await;
         let _ = approving.await;
     }
 
+    /// The one Secret that concerns us if we serve one member alone: others are not ours to read.
+    fn only_secret(&self) -> Option<String> {
+        let cluster = self.clusters.objects.get(self.host.serving.only.as_deref()?)?;
+        cluster.spec.secret_ref.as_ref().map(|secret| secret.name.clone())
+    }
+
     /// Tells each task what there is to know, begins those that are new and ends those whose Cluster is gone.
-    async fn distribute(&mut self, live: &Live) {
+    fn distribute(&mut self, live: &Live) {
         let only = self.host.serving.only.as_deref();
         let all: BTreeMap<String, Arc<Cluster>> = self
             .clusters
@@ -106,32 +121,13 @@ impl Clusters {
         let rivals = rivals(&all);
         let served: BTreeMap<&String, &Arc<Cluster>> =
             all.iter().filter(|(_, cluster)| is_for(cluster, only)).collect();
-        let over: Vec<String> =
-            self.tasks.keys().filter(|name| !served.contains_key(*name)).cloned().collect();
-        for name in over {
-            if let Some(task) = self.tasks.remove(&name) {
-                task.stop.cancel();
-                let _ = task.done.await;
-            }
-        }
+        self.tasks.keep_only(|name| served.contains_key(&name.to_owned()));
         for (name, cluster) in served {
             let input = self.input(name, cluster, &all, &rivals, live);
-            match self.tasks.get(name) {
-                Some(task) => {
-                    task.input.send_if_modified(|before| {
-                        let changed = *before != input;
-                        *before = input;
-                        changed
-                    });
-                }
-                None => {
-                    let member = Member::new(self.host.clone(), self.connections.clone());
-                    let (sender, inputs) = watch::channel(input);
-                    let stop = CancellationToken::new();
-                    let done = tokio::spawn(member.run(inputs, stop.clone()));
-                    self.tasks.insert(name.clone(), Task { input: sender, stop, done });
-                }
-            }
+            let (host, connections) = (&self.host, &self.connections);
+            self.tasks.tell(name, input, |inputs, stop| {
+                Member::new(host.clone(), connections.clone()).run(inputs, stop)
+            });
         }
     }
 
@@ -208,18 +204,25 @@ impl<K: Resource> Kept<K> {
     }
 }
 
-fn events<K>(
-    api: Api<K>,
-    labels: Option<&str>,
-) -> BoxStream<'static, Result<watcher::Event<K>, watcher::Error>>
+/// Which objects of a kind are watched.
+#[derive(Clone, Copy)]
+enum Chosen<'a> {
+    All,
+    Labels(&'a str),
+    Named(&'a str),
+}
+
+fn events<K>(api: Api<K>, chosen: Chosen<'_>) -> BoxStream<'static, Result<watcher::Event<K>, watcher::Error>>
 where
     K: Resource + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
     K::DynamicType: Default + Clone + Hash + Eq,
 {
-    let mut config = watcher::Config::default().timeout(WATCH_SECONDS);
-    if let Some(labels) = labels {
-        config = config.labels(labels);
-    }
+    let config = watcher::Config::default().timeout(WATCH_SECONDS);
+    let config = match chosen {
+        Chosen::All => config,
+        Chosen::Labels(labels) => config.labels(labels),
+        Chosen::Named(name) => config.fields(&format!("metadata.name={name}")),
+    };
     watcher(api, config).default_backoff().boxed()
 }
 

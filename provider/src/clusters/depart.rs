@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use federlet_node::client::client;
 use jiff::Timestamp;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Node};
 use kube::{
@@ -13,6 +14,7 @@ use serde_json::json;
 use super::{
     conditions::Say,
     context::HostContext,
+    identity::config_for,
     member::{Member, Outcome, host_trouble, unreachable},
     plan::{Input, way},
 };
@@ -22,6 +24,7 @@ use crate::{
         leave::{LeaveError, leave_host, leave_member},
     },
     member::{Access, Trouble},
+    names::MemberName,
 };
 
 /// How often it is looked whether everything is gone.
@@ -42,13 +45,22 @@ impl Member {
             Ok(()) => {}
             Err(outcome) => return Some(outcome),
         }
-        match leave_host(&self.host.client, cluster).await {
+        match leave_host(&self.host.client, &self.as_node(&cluster.name_any()).await, cluster).await {
             Ok(()) => {
                 tracing::info!(cluster = cluster.name_any(), "left");
                 None
             }
             Err(error) => Some(trouble(&cluster.name_any(), &error)),
         }
+    }
+
+    /// Who ends the pods of the node: the node itself where we may act as it, so that a process that serves one member alone
+    /// need not be allowed to end others.
+    async fn as_node(&self, name: &str) -> Client {
+        let own = self.host.client.clone();
+        let Ok(node) = MemberName::new(name) else { return own };
+        let Ok(config) = config_for(&self.host, &node).await else { return own };
+        client(config, "leave", self.host.metrics.clone()).unwrap_or(own)
     }
 
     async fn leave_member(&mut self, input: &Input) -> Result<(), Outcome> {

@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
@@ -34,9 +33,7 @@ pub(super) struct Wanted {
 /// What a member's settings and how it is mean for its Node.
 pub(super) fn wanted(settings: &MemberSettings, reach: &Reach) -> Wanted {
     let mut wanted = Wanted { labels: settings.labels.clone(), taints: settings.taints.clone() };
-    // Before it was first asked, a member is not known to be away.
-    let is_away = !reach.reachable && reach.since > Timestamp::UNIX_EPOCH;
-    if settings.offline == Offline::Keep && is_away {
+    if settings.offline == Offline::Keep && reach.is_away() {
         wanted.taints.push(Taint {
             key: UNREACHABLE_TAINT.into(),
             effect: "NoSchedule".into(),

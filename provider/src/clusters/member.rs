@@ -270,7 +270,7 @@ impl Member {
         let trouble = self.node.as_ref().and_then(|node| node.connection.gate.trouble());
         match trouble {
             Some(trouble) => Say::no(trouble.reason.as_str(), trouble.message),
-            None if reach.since > Timestamp::UNIX_EPOCH => Say::no(&reach.reason, reach.message.clone()),
+            None if reach.is_away() => Say::no(&reach.reason, reach.message.clone()),
             None => Say::unknown("Connecting", reach.message.clone()),
         }
     }

@@ -68,7 +68,7 @@ impl RunningNode {
             version: host.version,
             node: name.clone(),
             client: pod_client.clone(),
-            lanes: Lanes::new(config.clone()),
+            lanes: Lanes::new(config.clone(), host.metrics.clone()),
             own: host.client.clone(),
             pods: host.pods.clone(),
             namespaces: host.namespaces.clone(),

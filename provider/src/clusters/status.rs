@@ -37,7 +37,7 @@ impl Told {
         if let Some(enablements) = &self.enablements {
             status.api_enablements.clone_from(enablements);
         }
-        if let Some(Summary { nodes, allocatable, allocated }) = &self.report.summary {
+        if let Some(Summary { nodes, allocatable, allocated, largest }) = &self.report.summary {
             let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
             status.node_summary =
                 Some(NodeSummary { total_num: count(nodes.total), ready_num: count(nodes.ready) });
@@ -45,6 +45,7 @@ impl Told {
             status.resource_summary = Some(ResourceSummary {
                 allocatable: amounts(allocatable),
                 allocated: amounts(allocated),
+                largest_free: amounts(largest),
                 ..before
             });
         }

@@ -32,4 +32,8 @@ pub struct Chosen {
     pub owner: Value,
     /// The clusters.
     pub clusters: BTreeSet<String>,
+    /// Those of them that get nothing for now: what is there stays as it is.
+    pub held: BTreeSet<String>,
+    /// Whether copies go without the labels of their pod on the host, so that nobody counts them as pods of its workload.
+    pub uncounted: bool,
 }

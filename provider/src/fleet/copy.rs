@@ -3,8 +3,9 @@
 use federlet_node::contract::Pod;
 use serde_json::{Map, Value, json};
 
-use super::FLEET_TAINT;
+use super::{FLEET_TAINT, choice::Chosen};
 use crate::{
+    capacity::room_for,
     json::{Object, items, members, object_mut, text},
     marks,
     names::shortened,
@@ -34,13 +35,20 @@ pub(super) fn name(pod: &str, cluster: &str) -> String {
     shortened(&format!("{pod}-{cluster}"), NAME_LIMIT)
 }
 
-/// The copy for a cluster, as it is created. `owner` is an owner reference.
-pub(super) fn copy(pod: &Pod, cluster: &str, owner: &Value) -> Value {
+/// The copy for a cluster, as it is created.
+pub(super) fn copy(pod: &Pod, cluster: &str, chosen: &Chosen) -> Value {
+    let (labels, annotations) = marked(pod, chosen.uncounted);
     let mut spec = pod.spec().as_object().cloned().unwrap_or_default();
     for field in OF_THE_POD {
         spec.remove(field);
     }
     spec.insert("nodeSelector".into(), json!({ NODE_LABEL: cluster }));
+    let room = room_for(pod.json());
+    if !room.is_empty() {
+        let terms = json!({ "nodeSelectorTerms": [{ "matchExpressions": room }] });
+        let required = json!({ "requiredDuringSchedulingIgnoredDuringExecution": terms });
+        spec.insert("affinity".into(), json!({ "nodeAffinity": required }));
+    }
     if let Some(Value::Array(tolerations)) = spec.get_mut("tolerations") {
         tolerations.retain(|toleration| text(toleration, "key") != Some(FLEET_TAINT));
     }
@@ -49,7 +57,7 @@ pub(super) fn copy(pod: &Pod, cluster: &str, owner: &Value) -> Value {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
             "name": name(pod.key().name(), cluster), "namespace": pod.key().namespace(),
-            "labels": labels(pod), "annotations": annotations(pod), "ownerReferences": [owner],
+            "labels": labels, "annotations": annotations, "ownerReferences": [chosen.owner],
         },
         "spec": spec,
     })
@@ -57,9 +65,10 @@ pub(super) fn copy(pod: &Pod, cluster: &str, owner: &Value) -> Value {
 
 /// What differs in a copy that is there from what it should be, and can change in a pod that runs. A strategic patch for
 /// exactly this copy; none if it is as it should be.
-pub(super) fn patch(pod: &Pod, copy: &Value) -> Option<Value> {
+pub(super) fn patch(pod: &Pod, copy: &Value, uncounted: bool) -> Option<Value> {
     let mut metadata = Object::new();
-    for (field, wanted) in [("labels", labels(pod)), ("annotations", annotations(pod))] {
+    let (labels, annotations) = marked(pod, uncounted);
+    for (field, wanted) in [("labels", labels), ("annotations", annotations)] {
         let there = copy.pointer(&format!("/metadata/{field}"));
         let changed = wanted.iter().filter(|(key, value)| there.and_then(|all| all.get(*key)) != Some(value));
         let mut changes: Object = changed.map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -92,6 +101,27 @@ pub(super) fn patch(pod: &Pod, copy: &Value) -> Option<Value> {
         patch["spec"] = spec.into();
     }
     Some(patch)
+}
+
+/// Labels and annotations of a copy on the host.
+fn marked(pod: &Pod, uncounted: bool) -> (Object, Object) {
+    let (mut labels, mut annotations) = (labels(pod), annotations(pod));
+    if uncounted {
+        let copy_of = labels.remove(marks::COPY_OF);
+        annotations.insert(marks::LABELS.into(), Value::Object(labels).to_string().into());
+        labels = copy_of.map(|uid| (marks::COPY_OF.to_owned(), uid)).into_iter().collect();
+    }
+    (labels, annotations)
+}
+
+/// A copy with the labels that it has in its member. None if those are the labels that it has.
+pub(crate) fn relabelled(copy: &Pod) -> Option<Pod> {
+    let copy_of = marks::label(copy.json(), marks::COPY_OF)?;
+    let mut labels: Object = serde_json::from_str(marks::annotation(copy.json(), marks::LABELS)?).ok()?;
+    labels.insert(marks::COPY_OF.into(), copy_of.into());
+    let mut json = copy.json().clone();
+    json["metadata"]["labels"] = Value::Object(labels);
+    Pod::try_from(json).ok()
 }
 
 /// Services and budgets find copies by the labels of their pod. The label by which the placer finds pods is not for them.
@@ -188,13 +218,17 @@ mod tests {
         .unwrap()
     }
 
+    fn chosen(uncounted: bool) -> Chosen {
+        Chosen { owner: owner(), clusters: [].into(), held: [].into(), uncounted }
+    }
+
     fn owner() -> Value {
         json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding", "name": "web-statefulset", "uid": "b1", "controller": true})
     }
 
     #[test]
     fn a_copy_is_a_pod_of_its_own_with_the_name_of_its_pod_in_the_member() {
-        let copy = copy(&pod(), "m1", &owner());
+        let copy = copy(&pod(), "m1", &chosen(false));
         let metadata = &copy["metadata"];
         assert_eq!((&metadata["name"], &metadata["namespace"]), (&json!("web-0-m1"), &json!("shop")));
         assert_eq!(metadata["labels"], json!({"app": "web", "federlet.io/copy-of": "p1"}));
@@ -216,6 +250,40 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_that_nobody_is_to_count_has_its_labels_in_the_member_alone() {
+        let parent = pod();
+        let mut uncounted = copy(&parent, "m1", &chosen(true));
+        assert_eq!(uncounted["metadata"]["labels"], json!({"federlet.io/copy-of": "p1"}));
+        uncounted["metadata"]["uid"] = "c1".into();
+        assert_eq!(patch(&parent, &uncounted, true), None);
+        let there = relabelled(&Pod::try_from(uncounted.clone()).unwrap()).unwrap();
+        assert_eq!(there.metadata()["labels"], json!({"app": "web", "federlet.io/copy-of": "p1"}));
+
+        let mut counted = copy(&parent, "m1", &chosen(false));
+        counted["metadata"]["uid"] = "c1".into();
+        assert!(relabelled(&Pod::try_from(counted.clone()).unwrap()).is_none());
+        let change = patch(&parent, &counted, true).unwrap();
+        assert_eq!(change["metadata"]["labels"], json!({"app": null}));
+        assert_eq!(change["metadata"]["annotations"], json!({"federlet.io/labels": "{\"app\":\"web\"}"}));
+        let back = patch(&parent, &uncounted, false).unwrap();
+        assert_eq!(back["metadata"]["labels"], json!({"app": "web"}));
+        assert_eq!(back["metadata"]["annotations"], json!({"federlet.io/labels": null}));
+    }
+
+    #[test]
+    fn a_copy_waits_for_a_machine_with_room() {
+        let mut json = pod().into_json();
+        json["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "2"}});
+        let copy = copy(&Pod::try_from(json).unwrap(), "m1", &chosen(false));
+        let terms = &copy["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+            ["nodeSelectorTerms"];
+        assert_eq!(
+            terms,
+            &json!([{"matchExpressions": [{"key": "room.federlet.io/cpu", "operator": "Gt", "values": ["1999"]}]}])
+        );
+    }
+
+    #[test]
     fn names_are_those_that_the_api_server_takes() {
         assert_eq!(name("web", "m1"), "web-m1");
         let long = name(&"x".repeat(250), "member1");
@@ -226,16 +294,16 @@ mod tests {
     #[test]
     fn only_what_differs_is_written_and_only_to_that_copy() {
         let parent = pod();
-        let mut there = copy(&parent, "m1", &owner());
+        let mut there = copy(&parent, "m1", &chosen(false));
         there["metadata"]["uid"] = "c1".into();
         let there = reduced(&there);
-        assert_eq!(patch(&parent, &there), None);
+        assert_eq!(patch(&parent, &there, false), None);
         let mut json = parent.into_json();
         json["metadata"]["labels"]["more"] = "yes".into();
         json["metadata"]["annotations"].as_object_mut().unwrap().remove("note");
         json["spec"]["containers"][0]["image"] = "nginx:2".into();
         assert_eq!(
-            patch(&Pod::try_from(json).unwrap(), &there),
+            patch(&Pod::try_from(json).unwrap(), &there, false),
             Some(json!({
                 "metadata": {"uid": "c1", "labels": {"more": "yes"}, "annotations": {"note": null}},
                 "spec": {"containers": [{"name": "app", "image": "nginx:2"}]},

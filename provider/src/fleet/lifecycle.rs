@@ -74,7 +74,7 @@ impl FleetProvider {
         self.remember(&self.choice.workload(pod)?, pod.key());
         let chosen = self.choice.chosen(pod)?;
         let children = self.children.read().named(pod.key());
-        let plan = plan(pod, &chosen.clusters, &children, Timestamp::now());
+        let plan = plan(pod, &chosen, &children, Timestamp::now());
         let mut troubles = Troubles::new();
         for cluster in &plan.create {
             if let Err(error) = self.create(pod, cluster, &chosen).await {
@@ -123,7 +123,7 @@ impl FleetProvider {
     }
 
     async fn create(&self, pod: &Pod, cluster: &str, chosen: &Chosen) -> Result<(), ProviderError> {
-        let wanted = copy::copy(pod, cluster, &chosen.owner);
+        let wanted = copy::copy(pod, cluster, chosen);
         let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let body =
             serde_json::from_value(wanted).map_err(|error| ProviderError::invalid(error.to_string()))?;

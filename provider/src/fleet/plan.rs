@@ -9,7 +9,7 @@ use federlet_node::contract::{Phase, Pod};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{child::Child, copy, status};
+use super::{child::Child, choice::Chosen, copy, status};
 
 /// A copy that fails at once is not replaced at once, or it would be for ever.
 const REPLACED_AFTER: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ pub(super) struct Plan {
 ///
 /// Like whoever made the pod would do it for one cluster: a copy that is missing or failed is replaced if it is to run
 /// for ever. One that ends by itself is not started a second time, for it may have finished.
-pub(super) fn plan(pod: &Pod, chosen: &BTreeSet<String>, children: &[Child], now: Timestamp) -> Plan {
+pub(super) fn plan(pod: &Pod, chosen: &Chosen, children: &[Child], now: Timestamp) -> Plan {
     // Copies of an earlier pod of this name have the names that we need. When they are gone, the next ones come.
     let (children, earlier): (Vec<&Child>, Vec<&Child>) =
         children.iter().partition(|child| child.parent == *pod.id());
@@ -39,7 +39,7 @@ pub(super) fn plan(pod: &Pod, chosen: &BTreeSet<String>, children: &[Child], now
     let there: BTreeMap<&str, &Child> = children.iter().map(|child| (&*child.cluster, *child)).collect();
     let taken = |cluster: &str| earlier.iter().any(|child| *child.cluster == *cluster);
     let began = if pod.restarts_always() { BTreeSet::new() } else { status::began(pod.status()) };
-    for cluster in chosen {
+    for cluster in chosen.clusters.difference(&chosen.held) {
         match there.get(cluster.as_str()) {
             None if began.contains(cluster) || taken(cluster) => {}
             None => plan.create.push(cluster.clone()),
@@ -54,13 +54,14 @@ pub(super) fn plan(pod: &Pod, chosen: &BTreeSet<String>, children: &[Child], now
                 }
             }
             Some(child) => {
-                let patch = copy::patch(pod, &child.json());
+                let patch = copy::patch(pod, &child.json(), chosen.uncounted);
                 plan.patch.extend(patch.map(|patch| ((*child).clone(), patch)));
             }
         }
     }
-    let over =
-        children.into_iter().filter(|child| !chosen.contains(&*child.cluster) && child.ending.is_none());
+    let over = children
+        .into_iter()
+        .filter(|child| !chosen.clusters.contains(&*child.cluster) && child.ending.is_none());
     plan.delete.extend(over.cloned());
     plan
 }
@@ -93,7 +94,11 @@ mod tests {
     }
 
     fn decide(pod: &Pod, chosen: &[&str], children: &[Value]) -> (Vec<String>, Vec<String>, usize, bool) {
-        let chosen = chosen.iter().map(|name| (*name).to_owned()).collect();
+        // A name in brackets is that of a cluster that gets nothing for now.
+        let bare = |name: &str| name.trim_matches(['(', ')']).to_owned();
+        let held = chosen.iter().filter(|name| name.starts_with('(')).map(|name| bare(name)).collect();
+        let clusters = chosen.iter().map(|name| bare(name)).collect();
+        let chosen = Chosen { owner: Value::Null, clusters, held, uncounted: false };
         let now = "2026-01-01T00:00:30Z".parse().unwrap();
         let plan = plan(pod, &chosen, &there(children), now);
         let gone = plan.delete.iter().map(|child| child.cluster.to_string()).collect();
@@ -131,6 +136,9 @@ mod tests {
             (vec![], vec![], 0, false),
             "and then comes back"
         );
+        let mut stale = child("b", "2", json!({}));
+        stale["metadata"]["labels"]["more"] = "yes".into();
+        assert_eq!(decide(&web, &["(a)", "(b)"], &[stale]), (vec![], vec![], 0, false), "it is held back");
         let mut earlier = child("a", "0", json!({}));
         earlier["metadata"]["labels"]["federlet.io/copy-of"] = "p0".into();
         assert_eq!(

@@ -1,6 +1,6 @@
 //! What a pod says of itself, from what its copies say.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use federlet_node::contract::{Phase, Pod};
 use serde_json::{Map, Value, json};
@@ -9,6 +9,8 @@ use crate::json::{items, text};
 
 /// The condition of a pod that says how each of its copies is.
 pub(super) const COPIES: &str = "federlet.io/copies";
+/// What it adds for a copy in a cluster that cannot be reached.
+const UNREACHABLE: &str = " (unreachable)";
 
 /// The copy in one of the chosen clusters.
 #[derive(Clone, Debug)]
@@ -68,6 +70,22 @@ pub(super) fn began(status: &Value) -> BTreeSet<String> {
         State::ALL.into_iter().any(|state| state.began() && state.word() == word)
     })
     .map(|(cluster, _)| cluster.to_owned())
+    .collect()
+}
+
+/// Whether the copy in each cluster is well, as the pod says it. Of one that is not there yet, or in a cluster that
+/// cannot be reached, nobody can tell.
+pub fn copies_well(status: &Value) -> BTreeMap<String, Option<bool>> {
+    let condition = condition(status, COPIES).and_then(|condition| text(condition, "message"));
+    let each = condition.unwrap_or_default().split(", ").filter_map(|part| part.split_once('='));
+    each.map(|(cluster, said)| {
+        let word = said.split(' ').next().unwrap_or_default();
+        let state = State::ALL.into_iter().find(|state| state.word() == word);
+        let well = state
+            .filter(|state| *state != State::Missing && !said.ends_with(UNREACHABLE))
+            .map(|state| matches!(state, State::Ready | State::Succeeded));
+        (cluster.to_owned(), well)
+    })
     .collect()
 }
 
@@ -211,7 +229,7 @@ fn copies_condition(pod: &Pod, copies: &[Copy], states: &[State]) -> Value {
         .zip(states)
         .map(|(copy, state)| {
             let trouble = copy.trouble.as_ref().map_or_else(String::new, |word| format!(" ({word})"));
-            let away = if copy.reachable { "" } else { " (unreachable)" };
+            let away = if copy.reachable { "" } else { UNREACHABLE };
             format!("{}={}{trouble}{away}", copy.cluster, state.word())
         })
         .collect();

@@ -23,6 +23,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use self::decide::Volume;
+pub(crate) use self::decide::{Claimed, choose_again, is_deleted, is_retained, volume_name, waits_for};
 pub use self::decide::{PROVISIONER, csi_driver, storage_class};
 pub(super) use self::{hear::WaitingClaim, reclaim::OverVolume};
 use super::{
@@ -60,7 +61,14 @@ impl Follow {
             Some(claim) if job.wanted || decide::waits_for_us(claim, target.node.as_str()) => {
                 let kept = self.keep_claim(job, &namespace, claim, &target).await;
                 self.tell_claim(job, claim, &kept);
-                kept?
+                match kept {
+                    // Whatever is wrong must be put right by somebody, and pods of the claim may be elsewhere until then.
+                    Ok(State::Refused(error)) | Err(error) if !job.wanted => {
+                        self.give_back(&namespace, claim, &error).await;
+                        State::Failed(error)
+                    }
+                    kept => kept?,
+                }
             }
             Some(claim) => self.unused_claim(job, claim, &target).await?,
             None if job.wanted => State::Missing,
@@ -128,7 +136,13 @@ impl Follow {
         };
         decide::choose_class(&mut desired, claim, class.as_ref(), classes);
 
-        let there = self.member.get(&job.place).await?;
+        let mut there = self.member.get(&job.place).await?;
+        if let (Some(free), Volume::Ours(made)) = (&there, &volume)
+            && decide::was_let_go(free, made, claim)
+        {
+            self.member.replace(&job.place, &decide::take_again(free, &desired)).await?;
+            there = self.member.get(&job.place).await?;
+        }
         let uid = |object: &Value| {
             object.get("metadata").and_then(|m| text(m, "uid")).unwrap_or_default().to_owned()
         };
@@ -284,12 +298,31 @@ impl Follow {
         self.desk.ledger().users(&job.place).any(|pod| decide::is_of_pod(claim, pod.uid()))
     }
 
+    /// The member will not have the claim, as far as it can be said: the host's scheduler may choose another node. It may
+    /// choose this one again, so what was refused is looked at again after growing pauses, not whenever it is written.
+    async fn give_back(&self, namespace: &str, claim: &Value, why: &ProviderError) {
+        if !is_definite(why) {
+            return;
+        }
+        let name = claim.get("metadata").and_then(|metadata| text(metadata, "name")).unwrap_or_default();
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.host_client(), namespace);
+        let patch = Patch::Merge(decide::choose_again(claim));
+        match claims.patch_metadata(name, &PatchParams::default(), &patch).await {
+            Ok(_) => {}
+            // It went or changed meanwhile, which is heard of.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            Err(error) => {
+                let error = from_host(&error, &format!("giving back claim {namespace}/{name}"));
+                tracing::warn!(%error, "the host's scheduler is not asked to choose again yet");
+            }
+        }
+    }
+
     /// While no pod is bound, the claim is the only place to say why it has to wait.
     fn tell_claim(&self, job: &Job, claim: &Value, outcome: &Result<State, ProviderError>) {
         let (Ok(State::Refused(error)) | Err(error)) = outcome else { return };
         // One glitch is no news, and what lasts is told once.
-        let definite = !matches!(error, ProviderError::Unavailable { .. });
-        if job.wanted || self.desk.ledger().failures(&job.place) != if definite { 0 } else { 2 } {
+        if job.wanted || self.desk.ledger().failures(&job.place) != if is_definite(error) { 0 } else { 2 } {
             return;
         }
         let field = |field: &str| claim.get("metadata").and_then(|m| text(m, field)).map(str::to_owned);
@@ -315,4 +348,9 @@ impl Follow {
             }
         });
     }
+}
+
+/// Whether trying again does not help by itself.
+const fn is_definite(error: &ProviderError) -> bool {
+    !matches!(error, ProviderError::Unavailable { .. })
 }

@@ -3,7 +3,11 @@
 mod budget;
 mod decide;
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use federlet_node::{contract::PodId, decide::Backoff};
 use futures::{StreamExt, TryStreamExt};
@@ -20,11 +24,22 @@ use self::budget::Budget;
 use super::Follow;
 use crate::{errors::brief, watch::Slot};
 
+/// An Event for a pod of the host, and when it came.
+type Heard = (PodId, Value, Instant);
+
 /// How long one watch request lives, in seconds.
 const WATCH_SECONDS: u32 = 45;
 
+/// How long an Event waits before it is written. It can, while the pod it is about is getting ready; what the host has to
+/// do for pods comes first.
+const LATER: Duration = Duration::from_secs(1);
+
 /// Events that may wait to be written. When the host is that slow, the newest are dropped: most repeat anyway.
-const WAITING: usize = 256;
+const WAITING: usize = 1024;
+
+/// How long an Event about a pod that is not known is kept, and how many of them.
+const MOMENT: Duration = Duration::from_secs(1);
+const UNKNOWN: usize = 256;
 
 /// How many Events of ours we remember to be on the host already.
 const REMEMBERED: usize = 4096;
@@ -41,7 +56,7 @@ impl Follow {
         writer.abort();
     }
 
-    async fn hear_events(&self, sender: mpsc::Sender<(PodId, Value)>) {
+    async fn hear_events(&self, sender: mpsc::Sender<Heard>) {
         let api: Api<DynamicObject> =
             Api::all_with(self.site.member.watch.clone(), &ApiResource::erase::<Event>(&()));
         let params = WatchParams::default().fields("involvedObject.kind=Pod").timeout(WATCH_SECONDS);
@@ -70,7 +85,7 @@ impl Follow {
         api: &Api<DynamicObject>,
         params: &WatchParams,
         version: &mut Option<String>,
-        sender: &mpsc::Sender<(PodId, Value)>,
+        sender: &mpsc::Sender<Heard>,
         budget: &mut Budget,
     ) -> Result<(), kube::Error> {
         let from = match version.take() {
@@ -83,15 +98,32 @@ impl Follow {
         };
         let mut events = api.watch(params, &from).await?.boxed();
         *version = Some(from);
+        let mut tell = |event: &Value| {
+            let Some((pod, told)) = self.event_on_host(event) else { return false };
+            if budget.allows(pod.uid(), Instant::now()) {
+                let _ = sender.try_send((pod, told, Instant::now()));
+            }
+            true
+        };
+        // Events about pods that are not known: most are not ours, but one may be heard of before its pod is.
+        let mut unknown: VecDeque<(Instant, Value)> = VecDeque::new();
         loop {
-            match events.try_next().await? {
+            let oldest = unknown.front().map(|(heard, _)| *heard + MOMENT);
+            let event = tokio::select! {
+                event = events.try_next() => event?,
+                () = tokio::time::sleep_until(oldest.unwrap_or_else(Instant::now)), if oldest.is_some() => {
+                    if let Some((_, event)) = unknown.pop_front() {
+                        tell(&event);
+                    }
+                    continue;
+                }
+            };
+            match event {
                 Some(WatchEvent::Added(event) | WatchEvent::Modified(event)) => {
                     version.clone_from(&event.metadata.resource_version);
                     let event = serde_json::to_value(event).unwrap_or_default();
-                    if let Some((pod, told)) = self.event_on_host(&event)
-                        && budget.allows(pod.uid(), Instant::now())
-                    {
-                        let _ = sender.try_send((pod, told));
+                    if !tell(&event) && unknown.len() < UNKNOWN {
+                        unknown.push_back((Instant::now(), event));
                     }
                 }
                 Some(WatchEvent::Bookmark(mark)) => *version = Some(mark.metadata.resource_version),
@@ -119,9 +151,10 @@ impl Follow {
         Some((pod, told))
     }
 
-    async fn write_events(self: Arc<Self>, mut events: mpsc::Receiver<(PodId, Value)>) {
+    async fn write_events(self: Arc<Self>, mut events: mpsc::Receiver<Heard>) {
         let mut written: HashSet<String> = HashSet::new();
-        while let Some((pod, event)) = events.recv().await {
+        while let Some((pod, event, heard)) = events.recv().await {
+            tokio::time::sleep_until(heard + LATER).await;
             if written.len() >= REMEMBERED {
                 written.clear();
             }

@@ -7,7 +7,7 @@ use std::{
 
 use futures::StreamExt;
 use kube::{
-    Api, Client, ResourceExt,
+    Api, ResourceExt,
     api::DynamicObject,
     core::PartialObjectMeta,
     runtime::{WatchStreamExt, watcher},
@@ -19,7 +19,7 @@ use super::{
     desk::Desk,
     place::{Place, Resource},
 };
-use crate::{marks, names::anchor, target::Target};
+use crate::{marks, names::anchor, site::Site};
 
 /// How long one watch request lives. A connection that is dead without saying so is noticed within this time.
 const WATCH_SECONDS: u32 = 45;
@@ -72,34 +72,50 @@ impl Inventory {
     }
 
     /// Keeps itself current until told to stop.
-    pub(super) async fn run(
-        self: Arc<Self>,
-        client: Client,
-        resource: Resource,
-        target: Arc<Target>,
-        stop: CancellationToken,
-    ) {
+    pub(super) async fn run(self: Arc<Self>, site: Arc<Site>, resource: Resource, stop: CancellationToken) {
+        let (client, target) = (site.member.watch.clone(), site.target());
         let ours = format!("{}={},{}={}", marks::HOST, target.host, marks::NODE, target.node);
         let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client, &resource.api());
         let config = watcher::Config::default().labels(&ours).timeout(WATCH_SECONDS);
         let mut events = watcher(api, config).default_backoff().boxed();
         let anchor = anchor(&target.host, &target.node);
-        let mut listed = HashSet::new();
+        let is_anchor = |copy: &PartialObjectMeta<DynamicObject>| {
+            resource == Resource::ConfigMap && copy.metadata.name.as_deref() == Some(&*anchor)
+        };
+        let (mut listed, mut anchors) = (HashSet::new(), HashSet::new());
         loop {
             let event = tokio::select! {
                 () = stop.cancelled() => return,
                 event = events.next() => event,
             };
             match event {
-                Some(Ok(watcher::Event::Init)) => listed.clear(),
+                Some(Ok(watcher::Event::Init)) => {
+                    listed.clear();
+                    anchors.clear();
+                }
+                Some(Ok(watcher::Event::InitApply(copy))) if is_anchor(&copy) => {
+                    anchors.extend(living(&copy));
+                }
                 Some(Ok(watcher::Event::InitApply(copy))) => {
-                    if let Some(place) = self.apply(resource, &copy, &anchor) {
+                    if let Some(place) = self.apply(resource, &copy) {
                         listed.insert(place);
                     }
                 }
-                Some(Ok(watcher::Event::InitDone)) => self.keep_only(resource, &std::mem::take(&mut listed)),
+                Some(Ok(watcher::Event::InitDone)) => {
+                    self.keep_only(resource, &std::mem::take(&mut listed));
+                    if resource == Resource::ConfigMap {
+                        site.spaces.anchors_are(&std::mem::take(&mut anchors));
+                    }
+                }
+                Some(Ok(watcher::Event::Apply(copy))) if is_anchor(&copy) => match living(&copy) {
+                    Some(uid) => site.spaces.anchor_is(&copy.namespace().unwrap_or_default(), &uid),
+                    None => site.spaces.anchor_went(&copy.uid().unwrap_or_default()),
+                },
                 Some(Ok(watcher::Event::Apply(copy))) => {
-                    self.apply(resource, &copy, &anchor);
+                    self.apply(resource, &copy);
+                }
+                Some(Ok(watcher::Event::Delete(copy))) if is_anchor(&copy) => {
+                    site.spaces.anchor_went(&copy.uid().unwrap_or_default());
                 }
                 Some(Ok(watcher::Event::Delete(copy))) => {
                     if let Some(place) = place(resource, &copy) {
@@ -114,16 +130,8 @@ impl Inventory {
         }
     }
 
-    fn apply(
-        &self,
-        resource: Resource,
-        copy: &PartialObjectMeta<DynamicObject>,
-        anchor: &str,
-    ) -> Option<Place> {
+    fn apply(&self, resource: Resource, copy: &PartialObjectMeta<DynamicObject>) -> Option<Place> {
         let place = place(resource, copy)?;
-        if resource == Resource::ConfigMap && *place.name == *anchor {
-            return None;
-        }
         let uid = copy.uid().unwrap_or_default();
         let version = copy.resource_version().unwrap_or_default();
         let propagated = copy.labels().contains_key(marks::PROPAGATED);
@@ -158,6 +166,11 @@ impl Inventory {
             self.desk.member_changed(&place, &uid, None);
         }
     }
+}
+
+/// The UID of an anchor that is not about to go.
+fn living(anchor: &PartialObjectMeta<DynamicObject>) -> Option<String> {
+    anchor.uid().filter(|_| anchor.metadata.deletion_timestamp.is_none())
 }
 
 fn place(resource: Resource, copy: &PartialObjectMeta<DynamicObject>) -> Option<Place> {

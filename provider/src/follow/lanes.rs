@@ -9,6 +9,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use federlet_node::{client::Counted, metrics::Metrics};
 use http::{HeaderValue, header::USER_AGENT, uri::Scheme};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_util::{
@@ -56,8 +57,8 @@ pub(super) struct OnLane {
 
 impl Lanes {
     /// Connections as this configuration says, over HTTP/2 if the host speaks it.
-    pub fn new(config: Config) -> Arc<Self> {
-        Self::by(Box::new(move || client(&config)))
+    pub fn new(config: Config, metrics: Arc<Metrics>) -> Arc<Self> {
+        Self::by(Box::new(move || client(&config, &metrics)))
     }
 
     /// All on one client. For few watches.
@@ -101,7 +102,7 @@ impl Lane {
 }
 
 /// A client that speaks HTTP/2 where the server does.
-fn client(config: &Config) -> Result<Client, kube::Error> {
+fn client(config: &Config, metrics: &Arc<Metrics>) -> Result<Client, kube::Error> {
     let mut config = config.clone();
     config.headers.retain(|(name, _)| name != USER_AGENT);
     let agent = concat!("federlet/", env!("CARGO_PKG_VERSION"), " (references)");
@@ -126,7 +127,7 @@ fn client(config: &Config) -> Result<Client, kube::Error> {
         .build(https.enable_all_versions().wrap_connector(connector));
     let authenticated = option_layer(config.auth_layer()?).layer(http.map_err(BoxError::from));
     let service = config.base_uri_layer().layer(config.extra_headers_layer()?.layer(authenticated));
-    Ok(Client::new(service, config.default_namespace))
+    Ok(Client::new(Counted::new(service, "references", metrics.clone()), config.default_namespace))
 }
 
 impl fmt::Debug for Lanes {

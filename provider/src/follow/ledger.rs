@@ -151,8 +151,9 @@ impl Ledger {
             entry.origin = Some(need.origin.clone());
             *entry.users.entry(pod.clone()).or_default() |= started;
             let known = match &entry.state {
-                State::InPlace(_) | State::Kept => true,
+                State::InPlace(_) => true,
                 // A watch says when it appears. Who cannot start without it has reason to hope, so it is looked for.
+                State::Kept => need.optional || entry.users.get(pod).is_some_and(|seen| *seen),
                 State::Missing => need.optional,
                 State::Unknown | State::Refused(_) | State::Failed(_) | State::Closed => false,
             };
@@ -263,7 +264,9 @@ impl Ledger {
         let Some(entry) = self.entries.get_mut(place) else { return };
         match &mut entry.busy {
             Some(busy) => busy.host = Some(version.map(Into::into)),
-            None if entry.users.is_empty() || entry.host_version.as_deref() == version => {}
+            None if entry.host_version.as_deref() == version => {}
+            // It is on its way out, and its time is set. Should a pod come for it before that, somebody looks first.
+            None if entry.users.is_empty() => entry.state = State::Unknown,
             None => self.schedule(place, Some(now)),
         }
     }
@@ -273,9 +276,8 @@ impl Ledger {
         let Some(entry) = self.entries.get_mut(place) else { return };
         match &mut entry.busy {
             Some(busy) => busy.member = Some((uid.into(), version.map(Into::into))),
-            // It is on its way out, and its time is set.
-            None if entry.users.is_empty() => {}
             None if entry.state.explains(uid, version) => {}
+            None if entry.users.is_empty() => entry.state = State::Unknown,
             None => self.schedule(place, Some(now)),
         }
     }
@@ -326,8 +328,8 @@ impl Ledger {
         entry.host_version = host_version;
         entry.refresh = pause.map(|pause| now + pause);
         let gone = state == State::Closed;
-        entry.state = state;
         let needed = !entry.users.is_empty();
+        entry.state = if unexplained && !needed { State::Unknown } else { state };
         if !needed && gone && !busy.again {
             self.entries.remove(place);
             return true;

@@ -1,6 +1,6 @@
 use std::{sync::Arc, time::Duration};
 
-use federlet_node::decide::Backoff;
+use federlet_node::{client::ask, decide::Backoff};
 use futures::{StreamExt, TryStreamExt};
 use kube::{
     Api,
@@ -12,7 +12,6 @@ use super::{
     desk::Desk,
     lanes::Lanes,
     place::{Place, Resource},
-    sources::ask,
 };
 use crate::errors::brief;
 

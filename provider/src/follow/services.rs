@@ -16,7 +16,7 @@ use super::{
     sources::{from_host, version},
     work::copied,
 };
-use crate::{json::text, names::MemberNamespace};
+use crate::{fleet::relabelled, json::text, names::MemberNamespace};
 
 /// Whom a Service selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,8 @@ impl Follow {
     /// The Services that select a pod.
     pub(super) fn services(&self, pod: &Pod, namespace: &MemberNamespace) -> Vec<Need> {
         let host_namespace = pod.key().namespace();
-        let labels = &pod.metadata()["labels"];
+        let relabelled = relabelled(pod);
+        let labels = &relabelled.as_ref().unwrap_or(pod).metadata()["labels"];
         let services = self.site.host.objects.services.read();
         let selecting =
             services.within(host_namespace).filter(|(_, it)| decide::selects(&it.selector, labels));
@@ -59,7 +60,7 @@ impl Follow {
     /// A Service of the host is another than before; `others` is whether it selects others.
     pub(super) fn service_changed(&self, name: &Name, others: bool) {
         if others {
-            return self.select_again(Some(&name.namespace));
+            self.select_again(Some(&name.namespace));
         }
         let Ok(there) = self.site.target().namespaces.map(&name.namespace) else { return };
         let place = Place::new(Resource::Service, &there, &name.name);

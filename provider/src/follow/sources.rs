@@ -2,7 +2,10 @@
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
-use federlet_node::contract::ProviderError;
+use federlet_node::{
+    client::{ask, is_behind},
+    contract::ProviderError,
+};
 use kube::{Api, Client, api::DynamicObject};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -19,37 +22,6 @@ use crate::errors::brief;
 
 /// How long a watch may take to begin before the object is read without one.
 const BEGIN: Duration = Duration::from_secs(5);
-
-/// How often to ask again at once while the host's caches do not know of the pod yet.
-const LAGS: u32 = 5;
-/// And after which pause.
-const LAG: Duration = Duration::from_millis(200);
-
-/// Whether the host has not noticed yet that the pod is on this node.
-///
-/// Its Node authorizer and its admission plugins ask caches of their own, and we may have heard of the pod before them.
-fn is_behind(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else { return false };
-    let about_pod = status.message.starts_with("pod ") || status.message.starts_with("pods ");
-    let unplaced = ["no relationship found between node", "bound to a pod scheduled on a different node"];
-    (status.code == 403 && unplaced.iter().any(|said| status.message.contains(said)))
-        || (status.code == 404 && about_pod)
-}
-
-/// Asks the host, and again if it is only behind.
-pub(super) async fn ask<T, F>(question: impl Fn() -> F) -> Result<T, kube::Error>
-where
-    F: Future<Output = Result<T, kube::Error>>,
-{
-    let mut asked = 0;
-    loop {
-        match question().await {
-            Err(error) if is_behind(&error) && asked < LAGS => asked += 1,
-            answer => return answer,
-        }
-        tokio::time::sleep(LAG).await;
-    }
-}
 
 /// What the host's API server could not do for us.
 pub(super) fn from_host(error: &kube::Error, what: &impl fmt::Display) -> ProviderError {

@@ -1,6 +1,6 @@
 //! Looking at one place of the member: see both sides, decide, write.
 
-use federlet_node::{contract::ProviderError, decide::digest};
+use federlet_node::{client::ask, contract::ProviderError, decide::digest};
 use jiff::Timestamp;
 use k8s_openapi::api::{authentication::v1::TokenRequest, core::v1::ServiceAccount};
 use kube::{Api, api::PostParams};
@@ -11,7 +11,7 @@ use super::{
     ledger::{Copied, Finished, Job, State},
     member::{foreign, plain},
     place::{Origin, Place, Resource, TokenOrigin},
-    sources::{ask, from_host, version},
+    sources::{from_host, version},
     tokens::{self, Life},
 };
 use crate::{

@@ -3,8 +3,10 @@
 //! Each step can be taken again, and says by itself whether it was: whoever leaves may be interrupted at any time.
 
 mod copies;
+mod volumes;
 
 pub use self::copies::release;
+pub(crate) use self::copies::release_namespace;
 
 use std::{collections::BTreeSet, fmt};
 
@@ -24,6 +26,7 @@ use crate::{
     errors::brief,
     marks,
     names::{HostId, MemberName, anchor},
+    site::Contents,
 };
 
 /// Annotation of a Cluster that is being deleted: nothing of ours is left in its member but, maybe, the account.
@@ -87,6 +90,9 @@ pub async fn leave_member(
     let left = cluster.annotations().contains_key(LEFT);
     if !left {
         let copied = CopiedKind::all(cluster);
+        let claims =
+            list::<PersistentVolumeClaim>(member, &ours(id, &node)).await.map_err(LeaveError::member)?;
+        volumes::keep_retained(host, member, &node, &claims).await?;
         let remains = clear(member, id, &node, &copied).await.map_err(LeaveError::member)?;
         if !remains.is_empty() {
             return Ok(remains);
@@ -107,10 +113,15 @@ pub async fn leave_member(
     Ok(Remains::default())
 }
 
-/// Takes away the node of a Cluster on the host, and lets the Cluster go. Its Secret goes with it.
-pub async fn leave_host(host: &Client, cluster: &Cluster) -> Result<(), LeaveError> {
+/// Takes away the node of a Cluster on the host, and lets the Cluster go. Its Secret goes with it. `as_node` ends the pods
+/// that are bound to the node: a client that may end no others is enough.
+pub async fn leave_host(host: &Client, as_node: &Client, cluster: &Cluster) -> Result<(), LeaveError> {
     let name = cluster.name_any();
-    remove_node(host, &name).await.map_err(LeaveError::host)?;
+    remove_node(host, as_node, &name).await.map_err(LeaveError::host)?;
+    if let Ok(node) = MemberName::new(&name) {
+        volumes::remove_volumes(host, &node).await.map_err(LeaveError::host)?;
+        volumes::give_back_claims(host, &node).await.map_err(LeaveError::host)?;
+    }
     let clusters: Api<Cluster> = Api::all(host.clone());
     // Nobody can add one to an object that is being deleted, so what is written here is at most too little.
     let finalizers: Vec<&String> = cluster.finalizers().iter().filter(|other| *other != FINALIZER).collect();
@@ -119,7 +130,7 @@ pub async fn leave_host(host: &Client, cluster: &Cluster) -> Result<(), LeaveErr
 }
 
 /// Takes the Node away for good, and with it the host's pods that were bound to it.
-async fn remove_node(client: &Client, name: &str) -> Result<(), kube::Error> {
+async fn remove_node(client: &Client, as_node: &Client, name: &str) -> Result<(), kube::Error> {
     let nodes: Api<Node> = Api::all(client.clone());
     // A process that still serves it must not register it again.
     let mark = json!({ "metadata": { "annotations": { LEAVING_ANNOTATION: "true" } } });
@@ -128,7 +139,7 @@ async fn remove_node(client: &Client, name: &str) -> Result<(), kube::Error> {
     let pods: Api<Pod> = Api::all(client.clone());
     let bound = pods.list_metadata(&ListParams::default().fields(&format!("spec.nodeName={name}"))).await?;
     for pod in bound.items {
-        let there: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+        let there: Api<Pod> = Api::namespaced(as_node.clone(), &pod.namespace().unwrap_or_default());
         let only_this = Preconditions { uid: pod.uid(), resource_version: None };
         let params = DeleteParams::default().grace_period(0).preconditions(only_this);
         match there.delete(&pod.name_any(), &params).await {
@@ -150,15 +161,15 @@ fn gone(answer: Result<(), kube::Error>) -> Result<(), kube::Error> {
 /// Asks the member to take away all that this host made there for this node, and says what is still there.
 ///
 /// Everything that goes along with pods has an anchor for its owner, and the anchors are what is deleted; what policies sent
-/// is looked for by its kinds; namespaces that we made go as a whole. What carries no mark of ours is not touched.
+/// is looked for by its kinds. Namespaces that we made go as a whole, but for those where others have something: from
+/// these our marks go. What carries no mark of ours is not touched.
 async fn clear(
     member: &Client,
     host: &HostId,
     node: &MemberName,
     copied: &BTreeSet<CopiedKind>,
 ) -> Result<Remains, kube::Error> {
-    let ours =
-        ListParams::default().labels(&format!("{}={host},{}={node}", marks::HOST, marks::NODE)).limit(500);
+    let ours = ours(host, node);
     let mut counts = copies::take_back(member, host, node, copied).await?;
     let maps = list::<ConfigMap>(member, &ours).await?;
     let name = anchor(host, node);
@@ -167,9 +178,16 @@ async fn clear(
             Api::namespaced(member.clone(), &map.namespace().unwrap_or_default());
         delete(&namespaced, map).await?;
     }
-    let namespaces = list::<Namespace>(member, &ours).await?;
-    for namespace in &namespaces {
-        delete(&Api::<Namespace>::all(member.clone()), namespace).await?;
+    let mut namespaces = list::<Namespace>(member, &ours).await?;
+    // While copies of policies are still going, what they made looks like somebody else's.
+    if counts.is_empty() {
+        let mut left = vec![];
+        for namespace in namespaces {
+            if remove_namespace(member, host, node, &namespace).await? {
+                left.push(namespace);
+            }
+        }
+        namespaces = left;
     }
     let along = [
         ("Pod", list::<Pod>(member, &ours).await?.len()),
@@ -182,6 +200,31 @@ async fn clear(
     let along = along.into_iter().filter(|(_, count)| *count > 0);
     counts.extend(along.map(|(kind, count)| (kind.to_owned(), count)));
     Ok(Remains { counts })
+}
+
+fn ours(host: &HostId, node: &MemberName) -> ListParams {
+    ListParams::default().labels(&format!("{}={host},{}={node}", marks::HOST, marks::NODE)).limit(500)
+}
+
+/// Removes a namespace that we made, or leaves it to those who have something there. Whether it has to go yet.
+async fn remove_namespace(
+    member: &Client,
+    host: &HostId,
+    node: &MemberName,
+    namespace: &PartialObjectMeta<Namespace>,
+) -> Result<bool, kube::Error> {
+    let (api, name) = (Api::<Namespace>::all(member.clone()), namespace.name_any());
+    if namespace.meta().deletion_timestamp.is_none() {
+        let contents = Contents::of(member, &name, host, node).await?;
+        if !contents.others().is_empty() {
+            let others = contents.others().join(", ");
+            tracing::info!(%node, namespace = name, others, "the namespace stays for what others have there");
+            let release = Patch::Merge(release_namespace());
+            return gone(api.patch_metadata(&name, &PatchParams::default(), &release).await.map(drop))
+                .map(|()| false);
+        }
+    }
+    delete(&api, namespace).await.map(|()| true)
 }
 
 async fn list<K>(client: &Client, params: &ListParams) -> Result<Vec<PartialObjectMeta<K>>, kube::Error>

@@ -65,7 +65,8 @@ pub enum Claim {
     Create,
     /// We made it, for this namespace of the host.
     Ours,
-    /// It is not ours, but names are the same on both sides by choice: use it and never delete it.
+    /// It is not ours, but names are the same on both sides by choice, or we let it go for what others have there: use
+    /// it and never delete it.
     Shared,
     /// It belongs to something else. The text says to what.
     Foreign(String),
@@ -186,6 +187,10 @@ impl NamespaceMap {
         match (&self.0, marked) {
             // Another host or region may have made it. With the same names everywhere it is shared by intent.
             (Rule::Same, _) => Claim::Shared,
+            // When it was let go, what it stood for stayed on it.
+            (_, false) if marks::annotation(existing, marks::HOST_NAMESPACE) == Some(host_namespace) => {
+                Claim::Shared
+            }
             (_, true) => Claim::Foreign("it was made for another host or virtual node".to_owned()),
             (_, false) => Claim::Foreign("it was not made by federlet".to_owned()),
         }

@@ -97,6 +97,12 @@ fn only_our_own_namespaces_are_claimed() {
     assert!(foreign(map.claim(Some(&ours), "edge", &HostId::new("other").unwrap(), &node)));
     let bare = json!({ "metadata": { "name": "edge-ke-beijing" } });
     assert!(foreign(map.claim(Some(&bare), "edge", &host, &node)));
+    // One that we let go can be used again, for what it stood for and nothing else.
+    let let_go = json!({ "metadata": {
+        "name": "edge-ke-beijing", "annotations": { marks::HOST_NAMESPACE: "edge" },
+    } });
+    assert_eq!(map.claim(Some(&let_go), "edge", &host, &node), Claim::Shared);
+    assert!(foreign(map.claim(Some(&let_go), "other", &host, &node)));
     assert_eq!(NamespaceMap::same().claim(Some(&bare), "edge-ke-beijing", &host, &node), Claim::Shared);
 }
 

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use k8s_openapi::{
     api::rbac::v1::{ClusterRole, PolicyRule},
@@ -6,28 +6,15 @@ use k8s_openapi::{
 };
 use serde_json::{Value, json};
 
-use super::{HOST_OBJECT_RIGHTS, Right};
+use super::{HOST_OBJECT_RIGHTS, HOST_OVERRIDE_RIGHTS, HOST_POLICY_RIGHTS, HOST_SECRET_RIGHTS, Right};
 use crate::{join::SYSTEM_NAMESPACE, marks::OBJECTS_ROLE, names::MemberName};
 
-/// What `federlet serve` may do on the host as itself.
+/// What whoever serves nodes may do on the host as itself.
 ///
 /// Whatever concerns the pods of one node it does as that node, which the host's Node authorizer keeps to the objects
 /// that those pods refer to. For that, each node has a role of its own, see [`node_role`].
 pub const HOST_RIGHTS: &[Right] = &[
-    Right::new(
-        "cluster.karmada.io",
-        &["clusters"],
-        &["list", "watch", "patch"],
-        "which members there are; their id, and a finalizer",
-    ),
-    Right::new("cluster.karmada.io", &["clusters/status"], &["patch"], "how they are"),
-    Right::new(
-        "",
-        &["secrets"],
-        &["get", "list", "watch", "create", "patch"],
-        "credentials of members; the certificate of the webhook",
-    )
-    .within(SYSTEM_NAMESPACE),
+    Right::new("cluster.karmada.io", &["clusters"], &["list", "watch"], "which members there are"),
     Right::new(
         "coordination.k8s.io",
         &["leases"],
@@ -42,75 +29,21 @@ pub const HOST_RIGHTS: &[Right] = &[
         "whether anybody still serves a node that leaves",
     )
     .within("kube-node-lease"),
-    Right::new(
-        "",
-        &["nodes"],
-        &["get", "list", "watch", "patch", "delete"],
-        "labels and taints of the nodes",
-    ),
-    Right::new(
-        "",
-        &["pods"],
-        &["get", "list", "watch", "create", "patch", "delete"],
-        "one watch for all nodes; pods of a node that left; pods that wait for a cluster are told which; copies of pods that a policy duplicates",
-    ),
-    Right::new("", &["pods/eviction"], &["create"], "pods that a policy wants elsewhere"),
-    Right::new(
-        "events.k8s.io",
-        &["events"],
-        &["create", "patch"],
-        "why a workload or a policy cannot be obeyed",
-    ),
-    Right::new(
-        "apps",
-        &["deployments", "replicasets", "statefulsets", "daemonsets"],
-        &["get", "list", "watch"],
-        "where a pod came from",
-    ),
-    Right::new("batch", &["jobs", "cronjobs"], &["get", "list", "watch"], "likewise"),
-    Right::new(
-        "policy.karmada.io",
-        &["propagationpolicies", "clusterpropagationpolicies", "overridepolicies", "clusteroverridepolicies"],
-        &["list", "watch"],
-        "what people want",
-    ),
-    Right::new(
-        "work.karmada.io",
-        &["resourcebindings", "clusterresourcebindings"],
-        &["list", "watch", "create", "patch", "delete"],
-        "what was decided for each workload and object",
-    ),
-    Right::new(
-        "work.karmada.io",
-        &["resourcebindings/status", "clusterresourcebindings/status"],
-        &["patch"],
-        "and what became of it",
-    ),
-    Right::new(
-        "admissionregistration.k8s.io",
-        &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
-        &["create"],
-        "the host asks us about pods and policies",
-    ),
-    Right::new(
-        "admissionregistration.k8s.io",
-        &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
-        &["get", "patch"],
-        "in this registration and in no other",
-    )
-    .named(&["federlet"]),
+    Right::new("", &["nodes"], &["get", "list", "watch"], "how the nodes are"),
+    Right::new("", &["pods"], &["list", "watch"], "one watch for all nodes"),
     Right::new(
         "",
         &["namespaces"],
-        &["get", "list", "watch", "patch"],
-        "know the host by the UID of `kube-system`; namespaces of members go with those of the host; a label says where policies are",
+        &["get", "list", "watch"],
+        "know the host by the UID of `kube-system`; namespaces of members go with those of the host",
     ),
     Right::new("", &["services"], &["list", "watch"], "which Services select pods of a node"),
     Right::new(
         "",
         &["persistentvolumeclaims"],
-        &["get", "list", "watch"],
-        "claims that wait for a volume in a member; their data goes when they do",
+        &["get", "list", "watch", "patch"],
+        "claims that wait for a volume in a member, and go back to the scheduler if that will not have them; their data \
+         goes when they do",
     ),
     Right::new("", &["persistentvolumeclaims/status"], &["patch"], "the size that a claim has grown to"),
     Right::new(
@@ -127,21 +60,7 @@ pub const HOST_RIGHTS: &[Right] = &[
         .within("kube-system"),
     Right::new("authentication.k8s.io", &["tokenreviews"], &["create"], "who calls the kubelet API"),
     Right::new("authorization.k8s.io", &["subjectaccessreviews"], &["create"], "and whether they may"),
-    Right::new(
-        "rbac.authorization.k8s.io",
-        &["clusterroles"],
-        &["get"],
-        "the node that stands for several clusters goes with this very role",
-    )
-    .named(&["federlet"]),
     Right::new("", &["groups"], &["impersonate"], "act as a node").named(&["system:nodes"]),
-    Right::new(
-        "",
-        &["users"],
-        &["impersonate"],
-        "act as the node whose pods have copies in several clusters",
-    )
-    .named(&["system:node:fleet"]),
     Right::new(
         "certificates.k8s.io",
         &["certificatesigningrequests"],
@@ -158,8 +77,34 @@ pub const HOST_RIGHTS: &[Right] = &[
         .named(&["kubernetes.io/kubelet-serving"]),
 ];
 
+/// What those may do who serve all members that have no process of their own. Whoever serves one member alone may do the same
+/// to its own Cluster and node, by name, and ends pods as that node.
+pub const HOST_MEMBER_RIGHTS: &[Right] = &[
+    Right::new("cluster.karmada.io", &["clusters"], &["patch"], "the id of a member, and a finalizer"),
+    Right::new("cluster.karmada.io", &["clusters/status"], &["patch"], "how members are"),
+    Right::new(
+        "",
+        &["nodes"],
+        &["patch", "delete"],
+        "labels and taints of nodes; nodes of members that left",
+    ),
+    Right::new("", &["pods"], &["delete"], "pods of a node that left; copies of pods"),
+];
+
+/// How the members are reached. Whoever serves one member alone needs that of this one.
+pub const HOST_CREDENTIAL_RIGHTS: &[Right] = &[Right::new(
+    "",
+    &["secrets"],
+    &["list", "watch", "patch"],
+    "credentials of members, and new tokens before they expire",
+)
+.within(SYSTEM_NAMESPACE)];
+
 /// The service account of `federlet serve`.
 const ACCOUNT: &str = "federlet";
+
+/// The group of roles.
+const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// Whoever serves nodes is bound to a role that collects all roles with this label.
 pub const NODE_ROLE_LABEL: &str = "federlet.io/node-role";
@@ -199,51 +144,69 @@ pub fn node_role(node: &MemberName, owner: OwnerReference) -> ClusterRole {
     }
 }
 
-/// The roles of `federlet serve` on the host, bound to the service account `federlet` in our own namespace.
+/// The roles of `federlet serve` on the host, bound to the service account `federlet` in our own namespace: one for each
+/// thing that it does, so that whoever does less needs less.
 pub fn host_manifests() -> Vec<Value> {
-    let rules = |namespace: Option<&str>| -> Vec<PolicyRule> {
-        HOST_RIGHTS.iter().filter(|right| right.namespace == namespace).map(Right::rule).collect()
-    };
-    let subjects = json!([{ "kind": "ServiceAccount", "name": ACCOUNT, "namespace": SYSTEM_NAMESPACE }]);
-    let rbac = "rbac.authorization.k8s.io";
-    let version = format!("{rbac}/v1");
-    let cluster = |name: &str, body: Value| {
-        let mut role = json!({ "apiVersion": version, "kind": "ClusterRole", "metadata": { "name": name } });
-        if let (Some(role), Value::Object(body)) = (role.as_object_mut(), body) {
-            role.extend(body);
-        }
-        let binding = json!({
-            "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": { "name": name },
-            "roleRef": { "apiGroup": rbac, "kind": "ClusterRole", "name": name }, "subjects": subjects,
-        });
-        [role, binding]
-    };
-    let nodes = json!({
-        "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { NODE_ROLE_LABEL: "true" } }] }, "rules": [],
-    });
+    let collected = |label: &str| json!({ "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { label: "true" } }] }, "rules": [] });
     let mut all = vec![json!({
         "apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": { "name": ACCOUNT, "namespace": SYSTEM_NAMESPACE },
     })];
-    all.extend(cluster("federlet", json!({ "rules": rules(None) })));
-    all.extend(cluster("federlet:nodes", nodes));
-    let objects: Vec<PolicyRule> = HOST_OBJECT_RIGHTS.iter().map(Right::rule).collect();
-    all.extend(cluster("federlet:objects", json!({ "rules": objects })));
-    let more = json!({
-        "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { OBJECTS_ROLE: "true" } }] }, "rules": [],
-    });
-    all.extend(cluster("federlet:more-objects", more));
-    let by_namespace: BTreeMap<&str, ()> =
-        HOST_RIGHTS.iter().filter_map(|right| Some((right.namespace?, ()))).collect();
-    for namespace in by_namespace.into_keys() {
-        let metadata = json!({ "name": "federlet", "namespace": namespace });
+    all.extend(roles("federlet", HOST_RIGHTS));
+    all.extend(roles("federlet:members", HOST_MEMBER_RIGHTS));
+    all.extend(cluster("federlet:nodes", collected(NODE_ROLE_LABEL)));
+    all.extend(roles("federlet:credentials", HOST_CREDENTIAL_RIGHTS));
+    all.extend(roles("federlet:overrides", HOST_OVERRIDE_RIGHTS));
+    all.extend(roles("federlet:policies", HOST_POLICY_RIGHTS));
+    all.extend(roles("federlet:objects", HOST_OBJECT_RIGHTS));
+    all.extend(cluster("federlet:more-objects", collected(OBJECTS_ROLE)));
+    all
+}
+
+/// What a table grants, under one name: in all namespaces, and in each that it names.
+fn roles(name: &str, table: &[Right]) -> Vec<Value> {
+    let rules = |namespace: Option<&str>| -> Vec<PolicyRule> {
+        table.iter().filter(|right| right.namespace == namespace).map(Right::rule).collect()
+    };
+    let mut all = vec![];
+    let everywhere = rules(None);
+    if !everywhere.is_empty() {
+        all.extend(cluster(name, json!({ "rules": everywhere })));
+    }
+    let (subjects, version) = (subjects(), format!("{RBAC}/v1"));
+    let namespaces: BTreeSet<&str> = table.iter().filter_map(|right| right.namespace).collect();
+    for namespace in namespaces {
+        let metadata = json!({ "name": name, "namespace": namespace });
         all.push(json!({
             "apiVersion": version, "kind": "Role", "metadata": metadata, "rules": rules(Some(namespace)),
         }));
         all.push(json!({
             "apiVersion": version, "kind": "RoleBinding", "metadata": metadata, "subjects": subjects,
-            "roleRef": { "apiGroup": rbac, "kind": "Role", "name": "federlet" },
+            "roleRef": { "apiGroup": RBAC, "kind": "Role", "name": name },
         }));
     }
     all
+}
+
+/// The right to read Secrets of all namespaces, for policies that select some: only where somebody decided so.
+pub fn host_secret_manifests() -> Vec<Value> {
+    roles("federlet:secrets", HOST_SECRET_RIGHTS)
+}
+
+fn subjects() -> Value {
+    json!([{ "kind": "ServiceAccount", "name": ACCOUNT, "namespace": SYSTEM_NAMESPACE }])
+}
+
+/// A role in all namespaces, bound to our account.
+fn cluster(name: &str, body: Value) -> [Value; 2] {
+    let version = format!("{RBAC}/v1");
+    let mut role = json!({ "apiVersion": version, "kind": "ClusterRole", "metadata": { "name": name } });
+    if let (Some(role), Value::Object(body)) = (role.as_object_mut(), body) {
+        role.extend(body);
+    }
+    let binding = json!({
+        "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": { "name": name },
+        "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": name }, "subjects": subjects(),
+    });
+    [role, binding]
 }

@@ -47,6 +47,13 @@ pub const MEMBER_RIGHTS: &[Right] = &[
     ),
     Right::new("", &["events"], &["list", "watch"], "why a pod does not start"),
     Right::new(
+        "apps",
+        &["deployments", "statefulsets", "daemonsets"],
+        &["list"],
+        "a namespace that we made is not taken away while somebody else uses it",
+    ),
+    Right::new("batch", &["jobs", "cronjobs"], &["list"], "likewise"),
+    Right::new(
         "scheduling.k8s.io",
         &["priorityclasses"],
         &["list", "watch"],

@@ -12,7 +12,6 @@ pub const HOST_OBJECT_RIGHTS: &[Right] = &[
         "",
         &[
             "configmaps",
-            "secrets",
             "services",
             "serviceaccounts",
             "persistentvolumeclaims",
@@ -23,7 +22,7 @@ pub const HOST_OBJECT_RIGHTS: &[Right] = &[
         "objects that policies select",
     ),
     Right::new("", &["services/status"], &["patch"], "addresses of load balancers in members"),
-    Right::new("networking.k8s.io", &["ingresses", "networkpolicies", "ingressclasses"], READ, "likewise"),
+    Right::new("networking.k8s.io", &["ingresses", "networkpolicies"], READ, "likewise"),
     Right::new("networking.k8s.io", &["ingresses/status"], &["patch"], "addresses, as of Services"),
     Right::new("policy", &["poddisruptionbudgets"], READ, "likewise"),
     Right::new("autoscaling", &["horizontalpodautoscalers"], READ, "likewise"),
@@ -34,8 +33,12 @@ pub const HOST_OBJECT_RIGHTS: &[Right] = &[
         "likewise",
     ),
     Right::new("apiextensions.k8s.io", &["customresourcedefinitions"], READ, "likewise"),
-    Right::new("scheduling.k8s.io", &["priorityclasses"], READ, "likewise"),
 ];
+
+/// What takes a decision of its own: whoever may write a policy could send any Secret that it selects to a cluster where
+/// they may read it. What pods refer to is read as their node, without this.
+pub const HOST_SECRET_RIGHTS: &[Right] =
+    &[Right::new("", &["secrets"], READ, "Secrets that policies select, in all namespaces")];
 
 /// What our account may do in every member so that objects of these kinds can be copied there.
 pub const MEMBER_OBJECT_RIGHTS: &[Right] = &[

@@ -17,8 +17,11 @@ fn is_current(file: &str, expected: impl Fn(&str) -> String) {
 #[test]
 fn the_roles_are_those_of_the_tables() {
     let yaml = |object: serde_json::Value| serde_saphyr::to_string(&object).unwrap();
-    for (file, manifests) in [("rbac/host.yaml", host_manifests()), ("rbac/member.yaml", member_manifests())]
-    {
+    for (file, manifests) in [
+        ("rbac/host.yaml", host_manifests()),
+        ("rbac/host-secrets.yaml", host_secret_manifests()),
+        ("rbac/member.yaml", member_manifests()),
+    ] {
         let all = manifests.into_iter().map(yaml).collect::<Vec<_>>().join("---\n");
         is_current(file, |_| all.clone());
     }
@@ -34,7 +37,12 @@ fn the_documentation_shows_the_tables() {
             ("member objects", MEMBER_OBJECT_RIGHTS),
             ("member more", &more),
             ("host", HOST_RIGHTS),
+            ("host members", HOST_MEMBER_RIGHTS),
+            ("host credentials", HOST_CREDENTIAL_RIGHTS),
+            ("host overrides", HOST_OVERRIDE_RIGHTS),
+            ("host policies", HOST_POLICY_RIGHTS),
             ("host objects", HOST_OBJECT_RIGHTS),
+            ("host secrets", HOST_SECRET_RIGHTS),
         ] {
             let (begin, end) = (format!("<!-- rights: {mark} -->\n"), format!("<!-- end: {mark} -->\n"));
             let (from, to) = (text.find(&begin).unwrap() + begin.len(), text.find(&end).unwrap());
@@ -44,11 +52,23 @@ fn the_documentation_shows_the_tables() {
     });
 }
 
+/// Every table there is.
+const TABLES: [&[Right]; 9] = [
+    MEMBER_RIGHTS,
+    HOST_RIGHTS,
+    HOST_MEMBER_RIGHTS,
+    HOST_CREDENTIAL_RIGHTS,
+    HOST_OVERRIDE_RIGHTS,
+    HOST_POLICY_RIGHTS,
+    MEMBER_OBJECT_RIGHTS,
+    HOST_OBJECT_RIGHTS,
+    HOST_SECRET_RIGHTS,
+];
+
 /// A wildcard, or a right to give rights, is never least.
 #[test]
 fn no_right_opens_more_than_it_says() {
-    let tables = [MEMBER_RIGHTS, HOST_RIGHTS, MEMBER_OBJECT_RIGHTS, HOST_OBJECT_RIGHTS];
-    for right in tables.into_iter().flatten() {
+    for right in TABLES.into_iter().flatten() {
         let all = [&[right.group], right.resources, right.verbs, right.names].concat();
         assert!(!all.contains(&"*"), "{right:?}");
         for verb in ["escalate", "bind", "deletecollection"] {
@@ -62,7 +82,7 @@ fn no_right_opens_more_than_it_says() {
 
 #[test]
 fn nothing_is_said_twice() {
-    for rights in [MEMBER_RIGHTS, HOST_RIGHTS, MEMBER_OBJECT_RIGHTS, HOST_OBJECT_RIGHTS] {
+    for rights in TABLES {
         for (at, right) in rights.iter().enumerate() {
             let again = rights[..at].iter().find(|other| {
                 other.group == right.group

@@ -1,4 +1,8 @@
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    fmt,
+    sync::Arc,
+};
 
 use federlet_node::contract::ProviderError;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -11,6 +15,7 @@ use serde_json::Value;
 
 use crate::{
     errors::from_member,
+    follow::claims::is_deleted,
     marks,
     names::{Claim, MemberNamespace, anchor},
     target::{Anchor, Target},
@@ -58,6 +63,35 @@ impl Spaces {
         self.known.lock().remove(host_namespace);
     }
 
+    /// The member has this anchor in one of its namespaces. Any other that we remember is gone, and with it goes what is
+    /// made as its own: API servers take owners that do not exist, and garbage collectors take what they own.
+    pub(crate) fn anchor_is(&self, namespace: &str, uid: &str) {
+        self.forget(|space| space.namespace.as_str() == namespace && space.anchor.uid != uid);
+    }
+
+    /// This anchor is gone.
+    pub(crate) fn anchor_went(&self, uid: &str) {
+        self.forget(|space| space.anchor.uid == uid);
+    }
+
+    /// These are all the anchors that the member has.
+    pub(crate) fn anchors_are(&self, uids: &HashSet<String>) {
+        self.forget(|space| !uids.contains(&space.anchor.uid));
+    }
+
+    fn forget(&self, wrong: impl Fn(&Space) -> bool) {
+        // Whoever is being told of a space now was told before this was known.
+        self.known.lock().retain(|_, slot| match slot.try_lock() {
+            Ok(slot) => !slot.as_deref().is_some_and(&wrong),
+            Err(_) => false,
+        });
+    }
+
+    /// Of namespaces that the host has no more, nothing is known.
+    pub(crate) fn keep_only(&self, existing: &BTreeSet<String>) {
+        self.known.lock().retain(|host_namespace, _| existing.contains(host_namespace));
+    }
+
     async fn make(&self, host_namespace: &str, target: &Target) -> Result<Space, ProviderError> {
         let refused = |error: crate::names::MappingError| {
             ProviderError::rejected("NamespaceNotAllowed", error.to_string())
@@ -68,7 +102,7 @@ impl Spaces {
         let namespaces: Api<DynamicObject> =
             Api::all_with(self.client.clone(), &ApiResource::erase::<Namespace>(&()));
         let there = get_or_create(&namespaces, namespace.as_str(), &manifest).await?;
-        if there.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()) {
+        if is_deleted(&there) {
             return Err(ProviderError::rejected(
                 "NamespaceTerminating",
                 format!("namespace {namespace} of the member is being deleted"),
@@ -94,6 +128,10 @@ impl Spaces {
         );
         let name = anchor(&target.host, &target.node);
         let there = get_or_create(&maps, &name, &manifest).await?;
+        if is_deleted(&there) {
+            let message = format!("ConfigMap {name} in namespace {namespace} of the member is being deleted");
+            return Err(ProviderError::unavailable(message));
+        }
         Anchor::read(&there, &target.host, &target.node).ok_or_else(|| {
             ProviderError::already_exists(format!(
                 "ConfigMap {name} in namespace {namespace} of the member is not ours: it lacks the labels {} and {}",
@@ -128,5 +166,49 @@ async fn get_or_create(
 impl fmt::Debug for Spaces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Spaces").field("known", &self.known.lock().len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+
+    use super::*;
+    use crate::names::NamespaceMap;
+
+    fn spaces(anchors: &[(&str, &str)]) -> Spaces {
+        let nobody =
+            tower::service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
+        let spaces = Spaces::new(Client::new(nobody, "default"));
+        for (namespace, uid) in anchors {
+            let anchor = Anchor { name: "federlet".into(), uid: (*uid).to_owned() };
+            let space = Space { namespace: NamespaceMap::same().map(namespace).unwrap(), anchor };
+            let slot = Arc::new(tokio::sync::Mutex::new(Some(Arc::new(space))));
+            spaces.known.lock().insert((*namespace).to_owned(), slot);
+        }
+        spaces
+    }
+
+    #[tokio::test]
+    async fn an_anchor_that_is_gone_owns_nothing_new() {
+        type Told = fn(&Spaces);
+        let table: [(Told, &[&str]); 6] = [
+            (|spaces| spaces.anchor_is("shop", "a"), &["bank", "shop"]),
+            (|spaces| spaces.anchor_is("shop", "other"), &["bank"]),
+            (|spaces| spaces.anchor_went("a"), &["bank"]),
+            // The one before ours.
+            (|spaces| spaces.anchor_went("earlier"), &["bank", "shop"]),
+            (|spaces| spaces.anchors_are(&["a".to_owned()].into()), &["shop"]),
+            (|spaces| spaces.anchors_are(&HashSet::new()), &[]),
+        ];
+        for (at, (told, left)) in table.into_iter().enumerate() {
+            let spaces = spaces(&[("shop", "a"), ("bank", "b")]);
+            told(&spaces);
+            let known: BTreeSet<String> = spaces.known.lock().keys().cloned().collect();
+            assert_eq!(known.iter().map(String::as_str).collect::<Vec<_>>(), left, "row {at}");
+        }
     }
 }

@@ -95,6 +95,14 @@ fn before_is_final(before: &Value, now: &Value, host: &Value, container: &Value)
     if now.pointer("/state/terminated").is_some() {
         return false;
     }
+    // By a rule any exit may be no end, and one of another container may begin all of them again.
+    let ruled = |containers: &str| {
+        items(host.pointer(containers))
+            .any(|container| items(container.get("restartPolicyRules")).next().is_some())
+    };
+    if ruled("/spec/containers") || ruled("/spec/initContainers") {
+        return false;
+    }
     let policy = text(container, "restartPolicy")
         .or_else(|| host.pointer("/spec/restartPolicy").and_then(Value::as_str))
         .unwrap_or("Always");

@@ -151,6 +151,33 @@ fn a_container_that_ended_for_good_stays_ended() {
 }
 
 #[test]
+fn a_container_that_a_rule_may_begin_again_has_not_ended_for_good() {
+    let ended = json!({ "containerStatuses": [{ "name": "log", "restartCount": 0, "state": { "terminated": { "exitCode": 42 } } }] });
+    let mut never = with_status(host(), &ended);
+    never["spec"]["restartPolicy"] = "Never".into();
+    let at = |name: &str| {
+        never["spec"]["containers"].as_array().unwrap().iter().position(|c| c["name"] == name).unwrap()
+    };
+    let log = at("log");
+    let other = (log + 1) % never["spec"]["containers"].as_array().unwrap().len();
+    let rule =
+        |action: &str| json!([{ "action": action, "exitCodes": { "operator": "In", "values": [42] } }]);
+    let runs = |host: &Value| {
+        status(host, &member(), &view())["containerStatuses"][1]["state"].get("terminated").is_none()
+    };
+    assert!(!runs(&never));
+    for (container, action) in [(log, "Restart"), (other, "RestartAllContainers")] {
+        let mut ruled = never.clone();
+        ruled["spec"]["containers"][container]["restartPolicyRules"] = rule(action);
+        assert!(runs(&ruled), "{action}");
+    }
+    // Its own policy counts more than the pod's.
+    let mut own = never.clone();
+    own["spec"]["containers"][log]["restartPolicy"] = "OnFailure".into();
+    assert!(runs(&own));
+}
+
+#[test]
 fn a_pod_that_is_over_is_never_seen_running_again() {
     for phase in ["Succeeded", "Failed"] {
         let over = with_status(host(), &json!({ "phase": phase, "reason": "X" }));

@@ -25,20 +25,28 @@ pub(crate) struct Applied {
     pub(crate) annotations: Vec<String>,
     /// Images by container.
     pub(crate) images: BTreeMap<String, String>,
-    /// Resources by container.
+    /// Resources by container, and those of the pod as a whole by [`WHOLE`].
     pub(crate) resources: BTreeMap<String, Value>,
+    /// Ephemeral containers that the member did not allow, so that their user hears of each once.
+    pub(crate) refused: Vec<String>,
 }
 
+/// Stands for the pod where a container's name would: no container has this one.
+pub(crate) const WHOLE: &str = "";
+
 impl Applied {
-    /// Of a pod as we send it.
+    /// Of a pod as we send it. What of it was refused is not in it, but written on it.
     pub(crate) fn of(pod: &Value) -> Self {
         let keys = |field| members(pod.pointer(field)).map(|(key, _)| key.clone()).collect();
         let mut applied = Self {
             labels: keys("/metadata/labels"),
             annotations: keys("/metadata/annotations"),
+            refused: Self::read(pod).map(|written| written.refused).unwrap_or_default(),
             ..Self::default()
         };
         applied.annotations.retain(|key| key != marks::APPLIED);
+        let whole = pod.get("spec").map(resources).filter(|whole| *whole != json!({}));
+        applied.resources.extend(whole.map(|whole| (WHOLE.to_owned(), whole)));
         for list in ["/spec/initContainers", "/spec/containers"] {
             for container in items(pod.pointer(list)) {
                 let Some(name) = text(container, "name") else { continue };
@@ -66,6 +74,7 @@ impl Applied {
                 .filter_map(|(name, image)| Some((name.clone(), image.as_str()?.to_owned())))
                 .collect(),
             resources: members(json.get("resources")).map(|(name, r)| (name.clone(), r.clone())).collect(),
+            refused: keys("refused"),
         })
     }
 }
@@ -77,11 +86,14 @@ impl fmt::Display for Applied {
         if !self.resources.is_empty() {
             json["resources"] = json!(self.resources);
         }
+        if !self.refused.is_empty() {
+            json["refused"] = json!(self.refused);
+        }
         json.fmt(f)
     }
 }
 
-/// CPU and memory of a container, printed canonically: `1` and `1000m` are the same.
+/// CPU and memory of a container, or of a pod's spec, printed canonically: `1` and `1000m` are the same.
 pub(crate) fn resources(container: &Value) -> Value {
     let mut found = json!({});
     for kind in ["requests", "limits"] {

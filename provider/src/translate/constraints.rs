@@ -1,26 +1,30 @@
 //! Where in the member the pod may run.
 //!
 //! What the user wrote about nodes was about the host's, and the host's scheduler has obeyed it: it does not go
-//! along. What is about single machines (`kubernetes.io/hostname`) does, for there are machines in the member.
+//! along. What is about single machines (`kubernetes.io/hostname`) does, for there are machines in the member, and so does what
+//! kind of machine it needs (`kubernetes.io/arch`, `kubernetes.io/os`).
 //! Admission may have taken it off the pod and put it into an annotation; it comes back from there, with whatever
 //! else the annotation says.
 
 use serde_json::{Value, json};
 
-use super::{Context, TranslateError};
+use super::{Context, TranslateError, tolerations::tolerates_all};
 use crate::{
-    json::{Object, items, items_mut, list_mut, object_mut, push_new, text},
+    json::{Object, items, items_mut, list_mut, members, object_mut, push_new, text},
     marks,
     names::NamespaceMap,
-    selector::Selector,
 };
 
 const MACHINE: &str = "kubernetes.io/hostname";
+/// What these say of the node they say of each machine behind it.
+const KINDS: [&str; 2] = ["kubernetes.io/arch", "kubernetes.io/os"];
+const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 const POD_AFFINITIES: [&str; 2] = ["podAffinity", "podAntiAffinity"];
 
 pub(super) fn rewrite(spec: &mut Object, context: &mut Context<'_>) -> Result<(), TranslateError> {
+    let kinds = kinds_of_machines(spec);
     spec.remove("nodeSelector");
     let mut affinity = match spec.remove("affinity") {
         Some(Value::Object(affinity)) => machines_only(affinity),
@@ -50,8 +54,16 @@ pub(super) fn rewrite(spec: &mut Object, context: &mut Context<'_>) -> Result<()
     }
     spread.iter_mut().filter_map(Value::as_object_mut).for_each(|c| merge_label_keys(c, &labels));
     if let Some(region) = &context.target.region {
-        pin(&mut affinity, &region.selector);
+        pin(&mut affinity, &[region.selector.expressions()]);
     }
+    if tolerates_all(spec) {
+        // It would be passed on by virtual nodes that the member has of its own, maybe in a circle.
+        pin(
+            &mut affinity,
+            &[vec![json!({ "key": "type", "operator": "NotIn", "values": ["virtual-kubelet"] })]],
+        );
+    }
+    kinds.iter().for_each(|alternatives| pin(&mut affinity, alternatives));
     if !affinity.is_empty() {
         spec.insert("affinity".into(), Value::Object(affinity));
     }
@@ -59,6 +71,28 @@ pub(super) fn rewrite(spec: &mut Object, context: &mut Context<'_>) -> Result<()
         spec.insert("topologySpreadConstraints".into(), Value::Array(spread));
     }
     Ok(())
+}
+
+/// What a pod asks of the kind of its machine: lists of alternatives, of each of which one must hold.
+///
+/// The host's scheduler has seen to it, unless machines of another kind joined the member since.
+fn kinds_of_machines(spec: &Object) -> Vec<Vec<Vec<Value>>> {
+    let is_kind = |key: &str| KINDS.contains(&key);
+    let selected: Vec<Value> = members(spec.get("nodeSelector"))
+        .filter(|(key, _)| is_kind(key))
+        .map(|(key, value)| json!({ "key": key, "operator": "In", "values": [value] }))
+        .collect();
+    let required = spec.get("affinity").and_then(|affinity| affinity.get("nodeAffinity")?.get(REQUIRED));
+    let of_term = |term: &Value| -> Vec<Value> {
+        let asked = items(term.get("matchExpressions"));
+        asked.filter(|asked| text(asked, "key").is_some_and(is_kind)).cloned().collect()
+    };
+    let terms = items(required.and_then(|required| required.get("nodeSelectorTerms"))).map(of_term).collect();
+    // Where one alternative takes any machine, all of them together do.
+    [vec![selected], terms]
+        .into_iter()
+        .filter(|all| !all.is_empty() && all.iter().all(|one| !one.is_empty()))
+        .collect()
 }
 
 fn is_about_machines(term: &Value) -> bool {
@@ -137,6 +171,21 @@ fn map_namespaces(term: &mut Object, map: &NamespaceMap) {
             *namespace = member.as_str().into();
         }
     }
+    // A selector can name namespaces, too, by the label that every one of them has. Other labels are not brought along.
+    let Some(selector) = term.get_mut("namespaceSelector") else { return };
+    let mapped = |value: &mut Value| {
+        if let Some(member) = value.as_str().and_then(|host| map.map(host).ok()) {
+            *value = member.as_str().into();
+        }
+    };
+    if let Some(value) = selector.get_mut("matchLabels").and_then(|labels| labels.get_mut(NAMESPACE_NAME)) {
+        mapped(value);
+    }
+    for requirement in items_mut(selector.get_mut("matchExpressions")) {
+        if text(requirement, "key") == Some(NAMESPACE_NAME) {
+            items_mut(requirement.get_mut("values")).for_each(mapped);
+        }
+    }
 }
 
 /// Writes `matchLabelKeys` and `mismatchLabelKeys` out as requirements. The host's API server does it for some
@@ -153,21 +202,28 @@ fn merge_label_keys(term: &mut Object, labels: &Value) {
     }
 }
 
-/// Keeps the pod in the region, whatever else it asks for: terms are alternatives, so each one gets the region's
-/// requirements. A nodeSelector would do as well, but KubeEdge deletes pods by theirs.
-fn pin(affinity: &mut Object, region: &Selector) {
+/// Keeps the pod on nodes for which one of these holds, whatever else it asks for: terms are alternatives, so each one gets
+/// the requirements. A nodeSelector would do as well, but KubeEdge deletes pods by theirs.
+fn pin(affinity: &mut Object, alternatives: &[Vec<Value>]) {
     let required = object_mut(object_mut(affinity, "nodeAffinity"), REQUIRED);
     let terms = list_mut(required, "nodeSelectorTerms");
     if terms.is_empty() {
-        terms.push(json!({ "matchExpressions": region.expressions() }));
+        terms.extend(alternatives.iter().map(|all| json!({ "matchExpressions": all })));
         return;
     }
-    for term in terms.iter_mut().filter_map(Value::as_object_mut) {
+    for term in std::mem::take(terms) {
         let asks = |field: &str| items(term.get(field)).next().is_some();
-        // A term that asks for nothing matches no node. With something in it, it would match all of the region.
-        if asks("matchExpressions") || asks("matchFields") {
-            let expressions = list_mut(term, "matchExpressions");
-            region.expressions().into_iter().for_each(|expression| push_new(expressions, expression));
+        // A term that asks for nothing matches no node. With something in it, it would match all of these.
+        let Value::Object(whole) = &term else { continue };
+        if !asks("matchExpressions") && !asks("matchFields") {
+            terms.push(term);
+            continue;
+        }
+        for all in alternatives {
+            let mut narrower = whole.clone();
+            let expressions = list_mut(&mut narrower, "matchExpressions");
+            all.iter().for_each(|expression| push_new(expressions, expression.clone()));
+            push_new(terms, Value::Object(narrower));
         }
     }
 }

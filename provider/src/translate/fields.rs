@@ -11,9 +11,9 @@ use crate::{
 ///
 /// Decisions of its scheduler and of its admission (`priority` and `preemptionPolicy` come from the class,
 /// `overhead` from the runtime class: the member's admission writes its own and rejects others), identities that
-/// exist only there, and readiness gates, whose conditions are written on the host: there the pod's readiness is
-/// put together.
-const HOSTS_OWN: [&str; 10] = [
+/// exist only there, readiness gates, whose conditions are written on the host: there the pod's readiness is
+/// put together; and who is asked before an eviction, which are controllers of the host.
+const HOSTS_OWN: [&str; 11] = [
     "nodeName",
     "priority",
     "preemptionPolicy",
@@ -24,25 +24,40 @@ const HOSTS_OWN: [&str; 10] = [
     "readinessGates",
     "workloadRef",
     "schedulingGroup",
+    "evictionResponders",
 ];
 
+const DEFAULT_ACCOUNT: &str = "default";
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 pub(super) fn rewrite(spec: &mut Object, context: &mut Context<'_>) {
     for field in HOSTS_OWN {
         spec.remove(field);
     }
+    account(context);
     scheduler(spec, context);
     priority(spec, context);
     host_alias(spec, context);
     by_version(spec, context);
 }
 
+/// Where pods talk to the host, or to nobody, the account is the host's, and so is its token.
+fn account(context: &mut Context<'_>) {
+    let name = context.host.service_account();
+    if context.target.api == ApiAccess::Member && name != DEFAULT_ACCOUNT {
+        context.tell(
+            "ServiceAccountNotUsed",
+            format_args!(
+                "service account {name:?} is the host's: to the member's API server the pod is the default account of its \
+                 namespace there"
+            ),
+        );
+    }
+}
+
 fn scheduler(spec: &mut Object, context: &mut Context<'_>) {
     let Some(Value::String(name)) = spec.remove("schedulerName") else { return };
-    if context.target.offers.schedulers.contains(&name) {
-        spec.insert("schedulerName".into(), name.into());
-    } else if !name.is_empty() && name != DEFAULT_SCHEDULER {
+    if !name.is_empty() && name != DEFAULT_SCHEDULER {
         context.tell(
             "SchedulerNotFound",
             format_args!("the member has no scheduler {name:?}: its default one is used"),
@@ -53,7 +68,8 @@ fn scheduler(spec: &mut Object, context: &mut Context<'_>) {
 fn priority(spec: &mut Object, context: &mut Context<'_>) {
     let Some(Value::String(class)) = spec.remove("priorityClassName") else { return };
     // The two system classes are in every cluster; whether they may be used was decided before.
-    if class.starts_with("system-") || context.target.offers.priority_classes.contains(&class) {
+    let offered = &context.target.offers.priority_classes;
+    if class.starts_with("system-") || offered.as_ref().is_some_and(|offered| offered.contains(&class)) {
         spec.insert("priorityClassName".into(), class.into());
     } else if !class.is_empty() {
         context.tell(

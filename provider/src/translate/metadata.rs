@@ -48,7 +48,15 @@ pub(super) fn member(context: &Context<'_>, key: &MemberPodKey, anchor: &Anchor)
         labels.insert(label.to_owned(), value.into());
     }
     let annotations = object_mut(&mut metadata, "annotations");
-    let ours = [marks::CONSTRAINTS, marks::WORKLOAD, marks::POLICY, marks::MEMBER_NAME, marks::MADE_BY];
+    let ours = [
+        marks::CONSTRAINTS,
+        marks::WORKLOAD,
+        marks::POLICY,
+        marks::MEMBER_NAME,
+        marks::MADE_BY,
+        marks::LABELS,
+        marks::TOLERATIONS,
+    ];
     annotations.retain(|key, _| !ours.contains(&key.as_str()) && !key.starts_with(STATIC_POD));
     annotations.insert(marks::HOST_NAMESPACE.to_owned(), host.key.namespace().into());
     if key.name() == host.key.name() {

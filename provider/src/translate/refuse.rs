@@ -157,6 +157,22 @@ pub(super) fn refusals(spec: &Object, target: &Target) -> Refusals {
     Refusals(found)
 }
 
+/// What of the member must be known for this spec, and is not yet. To go on without it would leave out a class that is
+/// there, for the whole life of the pod.
+pub(super) fn unknown(spec: &Object, target: &Target) -> Option<&'static str> {
+    let names = |field: &str, but: &str| {
+        let class = spec.get(field).and_then(Value::as_str);
+        class.is_some_and(|class| !class.is_empty() && (but.is_empty() || !class.starts_with(but)))
+    };
+    if names("priorityClassName", "system-") && target.offers.priority_classes.is_none() {
+        return Some("priority classes");
+    }
+    if names("runtimeClassName", "") && target.offers.runtime_classes.is_none() {
+        return Some("runtime classes");
+    }
+    target.region.as_ref().is_some_and(|region| region.tolerations.is_none()).then_some("machines")
+}
+
 /// What the Cluster does not allow to the pods of a workload that the member runs by itself. What such pods refer to is the
 /// member's own.
 pub fn not_allowed(spec: &Value, target: &Target) -> Refusals {
@@ -194,8 +210,8 @@ fn classes(spec: &Object, target: &Target, found: &mut Vec<Refusal>) {
     {
         found.push(Refusal::SystemPriority { class: class.to_owned() });
     }
-    if let Some(class) = class("runtimeClassName")
-        && !target.offers.runtime_classes.contains(class)
+    if let (Some(class), Some(offered)) = (class("runtimeClassName"), &target.offers.runtime_classes)
+        && !offered.contains(class)
     {
         found.push(Refusal::RuntimeClass { class: class.to_owned() });
     }

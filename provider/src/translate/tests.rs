@@ -1,4 +1,5 @@
 mod constraints;
+mod documented;
 mod identity;
 mod policy;
 mod properties;
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     names::{HostId, MemberName, NamespaceMap},
-    target::Region,
+    target::{Offers, Region},
     version::Version,
 };
 
@@ -20,14 +21,15 @@ pub(crate) fn anchor() -> Anchor {
 pub(crate) fn cluster() -> Target {
     let api = ApiAccess::Host { name: "api.host.example".to_owned(), port: 6443, address: None };
     let host = HostId::new("host-1").unwrap();
-    Target::new(host, MemberName::new("member1").unwrap(), Version::v1(36), api)
+    let offers = Offers { priority_classes: Some([].into()), runtime_classes: Some([].into()) };
+    Target { offers, ..Target::new(host, MemberName::new("member1").unwrap(), Version::v1(36), api) }
 }
 
 /// A region of a KubeEdge cluster.
 pub(crate) fn region() -> Target {
     let node = MemberName::new("ke-beijing-cluster").unwrap();
     let namespaces = NamespaceMap::for_region(&node);
-    let region = Region { selector: "location=beijing".parse().unwrap(), tolerations: vec![] };
+    let region = Region { selector: "location=beijing".parse().unwrap(), tolerations: Some(vec![]) };
     Target { node, namespaces, region: Some(region), ..cluster() }
 }
 

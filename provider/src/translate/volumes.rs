@@ -32,7 +32,7 @@ pub(super) fn rewrite(spec: &mut Object, context: &mut Context<'_>) {
                 token(source, context);
             }
         }
-        drop_trust_bundles(volume);
+        drop_trust_bundles(volume, context);
     }
 }
 
@@ -92,10 +92,18 @@ fn ephemeral(volume: &mut Object, context: &Context<'_>) {
 }
 
 /// A bundle of the host's cluster is not in the member. Only optional ones get here.
-fn drop_trust_bundles(volume: &mut Object) {
+fn drop_trust_bundles(volume: &mut Object, context: &mut Context<'_>) {
+    let name = volume.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
     if let Some(Value::Array(sources)) = volume.get_mut("projected").and_then(|p| p.get_mut("sources")) {
+        let before = sources.len();
         sources.retain(|source| {
             !source.get("clusterTrustBundle").is_some_and(|bundle| is_true(bundle.get("optional")))
         });
+        if sources.len() < before {
+            context.tell(
+                "TrustBundleLeftOut",
+                format_args!("volume {name:?} lacks an optional clusterTrustBundle: bundles are the host's"),
+            );
+        }
     }
 }

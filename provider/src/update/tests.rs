@@ -159,6 +159,21 @@ fn new_ephemeral_containers_are_added_once() {
 }
 
 #[test]
+fn a_refused_ephemeral_container_is_told_once_also_over_a_restart() {
+    let debug = |name: &str| json!({ "name": name, "image": "a", "securityContext": { "privileged": true } });
+    let with = |list: &[Value]| sent(&pod_with(&json!({ "ephemeralContainers": list })), &cluster());
+    let mut there = created(&with(&[]));
+    for list in [vec![debug("one")], vec![debug("one"), debug("two")]] {
+        let desired = with(&list);
+        assert_eq!(desired.notices.len(), list.len());
+        let first = plan(&desired, &there, NEW);
+        assert!(!first.is_empty() && first.ephemeral.is_none(), "there is something to tell: {first:?}");
+        assert_eq!(converge(&desired, &mut there), 1);
+        assert!(plan(&desired, &there, NEW).is_empty(), "and then not again");
+    }
+}
+
+#[test]
 fn a_resize_follows_and_is_not_lost_halfway() {
     let mut host = pod();
     let mut there = created(&sent(&host, &cluster()));
@@ -206,6 +221,27 @@ fn an_old_member_cannot_resize_and_says_so_once() {
     assert_eq!((old.resize, old.notices[0].reason), (None, "MemberTooOld"));
     apply(&mut there, &old.patch.unwrap());
     assert_eq!(plan(&desired, &there, Version::v1(32)), UpdatePlan::default());
+}
+
+#[test]
+fn a_resize_of_the_pod_as_a_whole_follows_too() {
+    let mut host = pod();
+    host["spec"]["resources"] = json!({ "requests": { "cpu": "1" }, "limits": { "cpu": "2" } });
+    let mut there = created(&sent(&host, &cluster()));
+    host["spec"]["resources"]["requests"]["cpu"] = "1500m".into();
+    let desired = sent(&host, &cluster());
+    let first = plan(&desired, &there, NEW);
+    let want = json!({ "resources": { "requests": { "cpu": "1500m" } } });
+    assert_eq!(first.resize.as_ref().unwrap()["spec"], want);
+    if let Some(patch) = &first.patch {
+        apply(&mut there, patch);
+    }
+    assert_eq!(plan(&desired, &there, NEW).resize, first.resize, "it did not land");
+    let old = plan(&desired, &there, Version::v1(35));
+    assert_eq!((old.resize, old.notices[0].reason), (None, "MemberTooOld"));
+    converge(&desired, &mut there);
+    assert_eq!(there["spec"]["resources"]["requests"]["cpu"], "1500m");
+    assert!(plan(&desired, &there, NEW).is_empty());
 }
 
 #[test]

@@ -20,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Change, MemberWatch, OurPod, Slot,
-    table::{Applied, Load},
+    loads::Load,
+    table::Applied,
     wire::{WireNode, WirePod},
 };
 use crate::target::Offers;
@@ -148,8 +149,11 @@ impl MemberWatch {
     }
 
     /// Keeps the names of all objects of one kind.
-    async fn follow_names<K>(&self, stop: &CancellationToken, of: fn(&mut Offers) -> &mut BTreeSet<String>)
-    where
+    async fn follow_names<K>(
+        &self,
+        stop: &CancellationToken,
+        of: fn(&mut Offers) -> &mut Option<BTreeSet<String>>,
+    ) where
         K: Resource<Scope = ClusterResourceScope, DynamicType = ()>
             + Clone
             + DeserializeOwned

@@ -30,6 +30,7 @@ impl Slot {
 pub struct OurPod {
     slot: Slot,
     node: Arc<str>,
+    uid: Box<str>,
     host_uid: Box<str>,
     host_namespace: Option<Box<str>>,
     host_name: Option<Box<str>>,
@@ -71,6 +72,7 @@ impl OurPod {
         Some(Self {
             slot: Slot::new(text(metadata, "namespace")?, text(metadata, "name")?),
             node: marks::label(pod, marks::NODE)?.into(),
+            uid: text(metadata, "uid").unwrap_or_default().into(),
             host_uid: marks::label(pod, marks::HOST_UID)?.into(),
             host_namespace: marks::annotation(pod, marks::HOST_NAMESPACE).map(Into::into),
             host_name: marks::annotation(pod, marks::HOST_NAME).map(Into::into),
@@ -87,6 +89,11 @@ impl OurPod {
     /// The virtual node that it came through.
     pub fn node(&self) -> &str {
         &self.node
+    }
+
+    /// The UID that it has in the member.
+    pub fn uid(&self) -> &str {
+        &self.uid
     }
 
     /// The UID that its pod has on the host.

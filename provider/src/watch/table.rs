@@ -1,5 +1,5 @@
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     time::Duration,
 };
 
@@ -7,9 +7,12 @@ use federlet_node::PackedJson;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::pod::{OurPod, Slot};
+use super::{
+    loads::{Load, Loads},
+    pod::{OurPod, Slot},
+};
 use crate::{
-    capacity::{MemberNode, PodLoad, Resources},
+    capacity::{MemberNode, PodLoad},
     json::Object,
     names::MemberName,
 };
@@ -18,14 +21,8 @@ use crate::{
 const REMEMBERED: Duration = Duration::from_secs(600);
 /// And how many of them at most.
 const MOST_DEPARTED: usize = 10_000;
-
-/// What a pod holds on its machine, and through which virtual node of this host it came.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Load {
-    pub(super) machine: Box<str>,
-    pub(super) node: Option<Box<str>>,
-    pub(super) requests: Resources,
-}
+/// How many UIDs of pods that are gone are known. An answer is late by moments, not by thousands of pods.
+const MOST_ENDED: usize = 4096;
 
 /// The pods of a member.
 #[derive(Debug, Default)]
@@ -33,8 +30,30 @@ pub(super) struct Pods {
     ours: HashMap<Slot, OurPod>,
     /// Where pods are that have another name on the host: by that name, in the member's namespace.
     renamed: HashMap<Slot, Slot>,
-    loads: HashMap<Slot, Load>,
+    loads: Loads,
     departed: HashMap<Box<str>, (Instant, Departure)>,
+    ended: Ended,
+}
+
+/// UIDs, in the member, of pods of which it said that they are gone.
+#[derive(Debug, Default)]
+struct Ended {
+    uids: HashSet<Box<str>>,
+    order: VecDeque<Box<str>>,
+}
+
+impl Ended {
+    fn add(&mut self, uid: &str) {
+        if uid.is_empty() || !self.uids.insert(uid.into()) {
+            return;
+        }
+        self.order.push_back(uid.into());
+        if self.order.len() > MOST_ENDED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.uids.remove(&oldest);
+        }
+    }
 }
 
 impl Pods {
@@ -57,21 +76,19 @@ impl Pods {
 
     /// What is held on each machine by pods of this virtual node, and by all others.
     pub(super) fn loads(&self, node: &MemberName) -> Vec<PodLoad> {
-        let mut sums: HashMap<(&str, bool), Resources> = HashMap::new();
-        for load in self.loads.values() {
-            let ours = load.node.as_deref() == Some(node.as_str());
-            sums.entry((&load.machine, ours)).or_default().add(&load.requests);
-        }
-        sums.into_iter()
-            .map(|((machine, ours), requests)| PodLoad { node: machine.into(), ours, requests })
-            .collect()
+        self.loads.of(node)
     }
 
     /// Takes in an event.
     pub(super) fn apply(&mut self, slot: &Slot, ours: Option<OurPod>, load: Option<Load>) -> Applied {
+        // The member said by an answer that this one is gone, and the next one has its place: this is late.
+        let other = |pod: &OurPod| self.ours.get(slot).is_some_and(|now| now.uid() != pod.uid());
+        if ours.as_ref().is_some_and(|pod| self.ended.uids.contains(pod.uid()) && other(pod)) {
+            return Applied { changed: None, gone: None, room: false };
+        }
         let room = match load {
-            Some(load) => self.loads.insert(slot.clone(), load.clone()).is_none_or(|before| before != load),
-            None => self.loads.remove(slot).is_some(),
+            Some(load) => self.loads.set(slot, load),
+            None => self.loads.remove(slot),
         };
         let before = match &ours {
             Some(pod) => self.keep(pod.clone()),
@@ -91,8 +108,11 @@ impl Pods {
         Applied { changed, gone, room }
     }
 
-    /// Takes in the answer to a write, unless an event told something newer already.
+    /// Takes in the answer to a write, unless an event told something newer already, and be it that the pod is gone.
     pub(super) fn apply_answer(&mut self, pod: OurPod) {
+        if self.ended.uids.contains(pod.uid()) {
+            return;
+        }
         let known = self.ours.get(pod.slot());
         if known.is_none_or(|known| pod.is_newer_than(known)) {
             self.departed.remove(pod.host_uid());
@@ -124,10 +144,22 @@ impl Pods {
         self.remove(slot, last, true)
     }
 
+    /// Takes in that this very pod is not in its place any more. None if nobody thought so.
+    pub(super) fn is_gone(&mut self, slot: &Slot, uid: &str) -> Option<OurPod> {
+        self.ended.add(uid);
+        self.ours.get(slot).filter(|pod| pod.uid() == uid)?;
+        self.remove(slot, None, true).gone
+    }
+
     fn remove(&mut self, slot: &Slot, last: Option<OurPod>, said: bool) -> Applied {
-        let room = self.loads.remove(slot).is_some();
-        let before = self.drop_pod(slot);
+        let room = self.loads.remove(slot);
+        // The answer to a create may have brought the next pod of this name already.
+        let other = |next: &OurPod| last.as_ref().is_some_and(|last| last.uid() != next.uid());
+        let before = if self.ours.get(slot).is_some_and(other) { None } else { self.drop_pod(slot) };
         let gone = last.or(before);
+        if let Some(gone) = gone.as_ref().filter(|_| said) {
+            self.ended.add(gone.uid());
+        }
         if let Some(gone) = &gone {
             self.depart(gone, said);
         }
@@ -136,7 +168,7 @@ impl Pods {
 
     /// What a complete list does not name is gone, whether or not anybody said so. Says which of ours are.
     pub(super) fn keep_only(&mut self, listed: &HashSet<Slot>) -> Vec<OurPod> {
-        let known = self.ours.keys().chain(self.loads.keys());
+        let known = self.ours.keys().chain(self.loads.slots());
         let gone: HashSet<Slot> = known.filter(|slot| !listed.contains(*slot)).cloned().collect();
         gone.iter().filter_map(|slot| self.remove(slot, None, false).gone).collect()
     }
@@ -215,5 +247,86 @@ impl Nodes {
 
     pub(super) fn keep_only(&mut self, listed: &HashSet<Box<str>>) {
         self.0.retain(|name, _| listed.contains(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::HostId;
+
+    fn pod(uid: &str, host_uid: &str, version: u32) -> OurPod {
+        let labels =
+            json!({"federlet.io/host": "h", "federlet.io/node": "m", "federlet.io/host-uid": host_uid});
+        let json = json!({"metadata": {
+            "namespace": "n", "name": "db-0", "uid": uid, "labels": labels, "resourceVersion": version.to_string(),
+        }});
+        OurPod::read(&json, &HostId::new("h").unwrap()).unwrap()
+    }
+
+    fn slot() -> Slot {
+        Slot::new("n", "db-0")
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_the_end_brings_nothing_back() {
+        let mut pods = Pods::default();
+        pods.apply(&slot(), Some(pod("a", "1", 5)), None);
+        pods.deleted(&slot(), Some(pod("a", "1", 7)));
+        pods.apply_answer(pod("a", "1", 6));
+        assert_eq!(pods.get(&slot()), None);
+        assert!(pods.departed("1").is_some_and(|departure| departure.said));
+        // Nor does one about a pod that was never seen otherwise: the create is answered last.
+        pods.deleted(&slot(), Some(pod("b", "2", 9)));
+        pods.apply_answer(pod("b", "2", 8));
+        assert_eq!(pods.get(&slot()), None);
+        // The next pod of the name is another one.
+        pods.apply_answer(pod("c", "3", 10));
+        assert_eq!(pods.get(&slot()).unwrap().uid(), "c");
+    }
+
+    #[test]
+    fn the_end_of_a_pod_is_not_that_of_the_next_one() {
+        let mut pods = Pods::default();
+        pods.apply(&slot(), Some(pod("a", "1", 5)), None);
+        pods.apply_answer(pod("b", "2", 8));
+        let applied = pods.deleted(&slot(), Some(pod("a", "1", 7)));
+        assert_eq!(applied.gone.unwrap().uid(), "a");
+        assert_eq!(pods.get(&slot()).unwrap().uid(), "b");
+    }
+
+    #[test]
+    fn a_pod_that_the_member_does_not_find_is_gone_before_any_event() {
+        let mut pods = Pods::default();
+        pods.apply(&slot(), Some(pod("a", "1", 5)), None);
+        assert_eq!(pods.is_gone(&slot(), "another"), None);
+        assert_eq!(pods.get(&slot()).unwrap().uid(), "a");
+        assert_eq!(pods.is_gone(&slot(), "a").unwrap().uid(), "a");
+        pods.apply_answer(pod("a", "1", 6));
+        assert_eq!(pods.get(&slot()), None);
+        assert!(pods.departed("1").is_some_and(|departure| departure.said));
+    }
+
+    #[test]
+    fn what_is_heard_late_of_a_pod_that_is_gone_does_not_touch_the_next_one() {
+        let mut pods = Pods::default();
+        pods.apply(&slot(), Some(pod("a", "1", 5)), None);
+        pods.is_gone(&slot(), "a");
+        pods.apply_answer(pod("b", "2", 8));
+        let late = pods.apply(&slot(), Some(pod("a", "1", 6)), None);
+        assert_eq!((late.changed, late.gone), (None, None));
+        assert_eq!(pods.get(&slot()).unwrap().uid(), "b");
+        // Should it be there after all, it is not hidden.
+        pods.deleted(&slot(), Some(pod("b", "2", 9)));
+        pods.apply(&slot(), Some(pod("a", "1", 10)), None);
+        assert_eq!(pods.get(&slot()).unwrap().uid(), "a");
+    }
+
+    #[test]
+    fn only_so_many_ends_are_remembered() {
+        let mut ended = Ended::default();
+        (0..MOST_ENDED + 10).for_each(|uid| ended.add(&uid.to_string()));
+        assert_eq!((ended.uids.len(), ended.order.len()), (MOST_ENDED, MOST_ENDED));
+        assert!(ended.uids.contains((MOST_ENDED + 9).to_string().as_str()) && !ended.uids.contains("0"));
     }
 }

@@ -126,3 +126,20 @@ fn the_same_copies_say_the_same() {
     // And a pod that ran is not said to wait.
     assert_eq!(shown(&pod("Always", json!({"phase": "Running"})), &[missing("a")]).0, "Running");
 }
+
+#[test]
+fn what_a_pod_says_of_its_copies_can_be_read_again() {
+    let mut troubled = copy("b", "Pending", false);
+    troubled.trouble = Some("Rejected".into());
+    let copies = [
+        copy("a", "Running", true),
+        troubled,
+        missing("c"),
+        away(copy("d", "Running", false)),
+        copy("e", "Failed", false),
+    ];
+    let well = copies_well(&status(&pod("Always", json!({})), &copies));
+    let expected = [("a", Some(true)), ("b", Some(false)), ("c", None), ("d", None), ("e", Some(false))];
+    assert_eq!(well, expected.map(|(cluster, well)| (cluster.to_owned(), well)).into());
+    assert!(copies_well(&json!({})).is_empty());
+}

@@ -24,7 +24,7 @@ const WANTED_PROVISIONERS: [&str; 2] =
     ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"];
 
 /// The node that the host's scheduler chose for a pod with the claim, if it now waits for us to make the volume.
-pub(super) fn waits_for(claim: &Value) -> Option<&str> {
+pub(crate) fn waits_for(claim: &Value) -> Option<&str> {
     let wanted = WANTED_PROVISIONERS.iter().any(|key| marks::annotation(claim, key) == Some(PROVISIONER));
     let bound = claim.get("spec").and_then(|spec| text(spec, "volumeName")).is_some();
     if !wanted || bound || is_deleted(claim) { None } else { marks::annotation(claim, SELECTED_NODE) }
@@ -35,7 +35,14 @@ pub(super) fn waits_for_us(claim: &Value, node: &str) -> bool {
     waits_for(claim) == Some(node)
 }
 
-pub(super) fn is_deleted(object: &Value) -> bool {
+/// A patch that asks the host's scheduler to choose again, for a claim whose volume the chosen node will not have. While
+/// the choice stands, it looks at no other. The version makes it fall flat if somebody changed the claim meanwhile.
+pub(crate) fn choose_again(claim: &Value) -> Value {
+    let version = claim.get("metadata").and_then(|metadata| text(metadata, "resourceVersion"));
+    json!({ "metadata": { "resourceVersion": version, "annotations": { SELECTED_NODE: null } } })
+}
+
+pub(crate) fn is_deleted(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null())
 }
 
@@ -54,8 +61,8 @@ pub(super) enum Volume {
 
 /// The claim of a member that a volume of the host stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Claimed {
-    pub(super) node: String,
+pub(crate) struct Claimed {
+    pub(crate) node: String,
     pub(super) namespace: String,
     pub(super) name: String,
     /// The UID that it has in the member.
@@ -64,7 +71,7 @@ pub(super) struct Claimed {
 
 impl Claimed {
     /// None if it is not a volume of our provisioner.
-    pub(super) fn by(volume: &Value) -> Option<Self> {
+    pub(crate) fn by(volume: &Value) -> Option<Self> {
         let source = volume.pointer("/spec/csi").filter(|csi| text(csi, "driver") == Some(PROVISIONER))?;
         let attribute = |key: &str| {
             source.get("volumeAttributes").and_then(|all| text(all, key)).unwrap_or_default().to_owned()
@@ -182,7 +189,7 @@ pub(super) fn volume(
 }
 
 /// The name of the volume for a claim, as every provisioner chooses it.
-pub(super) fn volume_name(claim_uid: &str) -> String {
+pub(crate) fn volume_name(claim_uid: &str) -> String {
     format!("pvc-{claim_uid}")
 }
 
@@ -194,7 +201,7 @@ pub(super) fn is_over(volume: &Value) -> bool {
 }
 
 /// Whether the data of a volume is to be kept when its claim goes.
-pub(super) fn is_retained(volume: &Value) -> bool {
+pub(crate) fn is_retained(volume: &Value) -> bool {
     volume.get("spec").and_then(|spec| text(spec, "persistentVolumeReclaimPolicy")) == Some("Retain")
 }
 
@@ -208,6 +215,36 @@ pub(super) fn let_go(there: &Value) -> Value {
         }
     }
     free
+}
+
+/// Whether this is the claim that a volume of the host was made for, and that was let go since: whoever left a member and
+/// joined it again finds the data that was to be kept. Only if the volume is known by the host's claim, since that decides
+/// later what becomes of the data.
+pub(super) fn was_let_go(there: &Value, made: &Claimed, claim: &Value) -> bool {
+    let uid =
+        |object: &Value| object.get("metadata").and_then(|m| text(m, "uid")).unwrap_or_default().to_owned();
+    let bound_to = claim.get("spec").and_then(|spec| text(spec, "volumeName"));
+    let marked =
+        [marks::HOST, marks::NODE, marks::HOST_UID].iter().any(|mark| marks::label(there, mark).is_some());
+    !marked
+        && !is_deleted(there)
+        && uid(there) == made.uid
+        && bound_to == Some(volume_name(&uid(claim)).as_str())
+}
+
+/// Such a claim with our marks and our owner again. The rest stays as it is.
+pub(super) fn take_again(there: &Value, desired: &Value) -> Value {
+    let mut ours = there.clone();
+    for (field, marks) in [
+        ("labels", &[marks::HOST, marks::NODE, marks::HOST_UID][..]),
+        ("annotations", &[marks::HOST_NAMESPACE]),
+    ] {
+        for mark in marks {
+            ours["metadata"][field][*mark] = desired["metadata"][field][*mark].clone();
+        }
+    }
+    ours["metadata"]["ownerReferences"] = desired["metadata"]["ownerReferences"].clone();
+    ours
 }
 
 /// Plans how what is in the member becomes the claim that should be. It can only grow.

@@ -1,5 +1,7 @@
 //! Which claims of the host are waiting for us, changed or went.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::{
@@ -10,7 +12,7 @@ use super::{
     },
     decide,
 };
-use crate::{json::text, references::Kind};
+use crate::{json::text, names::MappingError, references::Kind};
 
 /// What is kept of a claim of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +38,11 @@ impl Follow {
         let waits =
             now.as_ref().is_some_and(|claim| claim.node.as_deref() == Some(self.site.host.node.as_str()));
         if waits {
-            return self.visit(&place, origin);
+            // What was refused and given back has its time set.
+            if self.desk.ledger().failures(&place) == 0 {
+                self.visit(&place, origin);
+            }
+            return;
         }
         let known = self.desk.ledger().knows(&place);
         match now {
@@ -86,10 +92,15 @@ impl Follow {
     }
 
     fn claim_place(&self, claim: &Name) -> Option<(Place, Origin)> {
-        let there = self.site.target().namespaces.map(&claim.namespace).ok()?;
-        let (namespace, name) = ((*claim.namespace).into(), (*claim.name).into());
-        let origin = Origin::Object { kind: Kind::Claim, namespace, name };
-        Some((Place::new(Resource::Claim, &there, &claim.name), origin))
+        let there: Arc<str> = match self.site.target().namespaces.map(&claim.namespace) {
+            Ok(there) => there.as_str().into(),
+            // It is looked at where it would be, so that somebody says that it cannot be there.
+            Err(MappingError::Reserved { member, .. }) => member.into(),
+            Err(_) => return None,
+        };
+        let (namespace, name): (Arc<str>, Arc<str>) = ((*claim.namespace).into(), (*claim.name).into());
+        let place = Place { resource: Resource::Claim, namespace: there, name: name.clone() };
+        Some((place, Origin::Object { kind: Kind::Claim, namespace, name }))
     }
 
     fn visit(&self, place: &Place, origin: Origin) {

@@ -142,6 +142,51 @@ fn a_copy_that_is_needed_again_in_time_stays() {
 }
 
 #[test]
+fn a_change_after_the_last_pod_is_looked_at_before_the_next_one() {
+    type Told = fn(&mut Ledger, Instant);
+    let changes: [(Told, usize); 6] = [
+        (|ledger, now| ledger.host_changed(&place("x"), Some("h2"), now), 1),
+        (|ledger, now| ledger.host_changed(&place("x"), None, now), 1),
+        (|ledger, now| ledger.member_changed(&place("x"), "m", Some("2"), now), 1),
+        (|ledger, now| ledger.member_changed(&place("x"), "m", None, now), 1),
+        // Our own write, as both sides announce it.
+        (|ledger, now| ledger.host_changed(&place("x"), Some("h1"), now), 0),
+        (|ledger, now| ledger.member_changed(&place("x"), "m", Some("1"), now), 0),
+    ];
+    for (at, (change, waits)) in changes.into_iter().enumerate() {
+        for while_busy in [false, true] {
+            let mut f = Fixture::new();
+            f.want("a", &[need("x", false)]);
+            let job = f.ledger.take(f.now).unwrap();
+            if while_busy {
+                f.ledger.release(&pod("a"), f.now);
+                change(&mut f.ledger, f.now);
+                f.ledger.done(&job.place, in_place("1"), f.now);
+            } else {
+                f.ledger.done(&job.place, in_place("1"), f.now);
+                f.ledger.release(&pod("a"), f.now);
+                change(&mut f.ledger, f.now);
+            }
+            assert_eq!(f.work(|_| in_place("1")), vec![], "change {at}: nobody needs it");
+            assert_eq!(f.want("b", &[need("x", false)]), waits, "change {at}, {while_busy}");
+            assert_eq!(f.work(|_| in_place("2")).len(), waits, "change {at}, {while_busy}");
+        }
+    }
+}
+
+#[test]
+fn whoever_needs_what_the_host_lost_has_it_looked_for() {
+    for (optional, started, waits) in [(false, false, 1), (false, true, 0), (true, false, 0)] {
+        let mut f = Fixture::new();
+        let needs = [need("x", optional)];
+        f.want("a", &needs);
+        f.work(|_| State::Kept.into());
+        let found = f.ledger.want(&pod("b"), &needs, started, f.now).unwrap().len();
+        assert_eq!(found, waits, "optional: {optional}, started: {started}");
+    }
+}
+
+#[test]
 fn who_needs_a_copy_while_it_goes_waits_for_the_next_one() {
     let mut f = Fixture::new();
     f.want("a", &[need("x", false)]);

@@ -30,6 +30,17 @@ pub fn release() -> Value {
     json!({ "metadata": { "labels": none(&LABELS), "annotations": none(&ANNOTATIONS) } })
 }
 
+/// A patch by which a namespace that we made is ours no more, because something of others is in it. What it stood for
+/// stays on it: a namespace of that name on the host may use it again.
+#[must_use]
+pub(crate) fn release_namespace() -> Value {
+    let mut patch = release();
+    if let Some(annotations) = patch.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        annotations.remove(marks::HOST_NAMESPACE);
+    }
+    patch
+}
+
 /// Takes back what policies sent, but leaves what they want to stay. Kinds, and how many copies of each are still there.
 pub(super) async fn take_back(
     member: &Client,
@@ -99,7 +110,8 @@ async fn keep(
             label(marks::HOST) == Some(host.as_str()) && label(marks::NODE) == Some(node.as_str())
         });
         if is_ours {
-            namespaces.patch_metadata(&namespace, &PatchParams::default(), &Patch::Merge(release())).await?;
+            let release = Patch::Merge(release_namespace());
+            namespaces.patch_metadata(&namespace, &PatchParams::default(), &release).await?;
         }
     }
     let answer = api(member, resource, copy)
@@ -121,7 +133,8 @@ async fn delete(
         return Ok(());
     }
     let only_this = Preconditions { uid: copy.uid(), resource_version: None };
-    let params = DeleteParams::background().preconditions(only_this);
+    // What a workload made goes before it does: pods whose Deployment is gone would look like somebody else's.
+    let params = DeleteParams::foreground().preconditions(only_this);
     match api(member, resource, copy).delete(&copy.name_any(), &params).await {
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
         answer => answer.map(drop),

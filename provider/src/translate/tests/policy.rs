@@ -1,7 +1,7 @@
 //! What a member does not allow, does not have, or is too old for.
 
 use super::*;
-use crate::target::{Policy, Registries};
+use crate::target::{ApiAccess, Policy, Registries};
 
 fn bad_pod() -> Value {
     let mut pod = pod_with(&json!({
@@ -60,7 +60,7 @@ fn what_the_owner_of_the_member_allows_goes_through() {
         system_priority: true,
         registries: None,
     };
-    target.offers.runtime_classes.insert("gvisor".to_owned());
+    target.offers.runtime_classes = Some(["gvisor".to_owned()].into());
     let mut pod = bad_pod();
     pod["spec"]["resourceClaims"] = json!([]);
     pod["spec"]["volumes"].as_array_mut().unwrap().pop();
@@ -81,6 +81,24 @@ fn a_debug_container_that_is_not_allowed_stops_nothing_else() {
     assert_eq!(member.ephemeral[0]["name"], "plain");
     assert_eq!(member.notices[0].reason, "EphemeralContainerNotAllowed");
     assert!(member.notices[0].message.contains("root"));
+}
+
+#[test]
+fn whatever_is_left_out_is_said() {
+    let told = |spec: &Value, target: &Target| -> Vec<&'static str> {
+        sent(&pod_with(spec), target).notices.iter().map(|notice| notice.reason).collect()
+    };
+    let mut member = cluster();
+    member.api = ApiAccess::Member;
+    let account = |name: &str| json!({ "serviceAccountName": name });
+    assert_eq!(told(&account("robot"), &member), ["ServiceAccountNotUsed"]);
+    assert!(told(&account("default"), &member).is_empty());
+    assert!(told(&account("robot"), &cluster()).is_empty(), "its token is in the pod");
+    let bundle = json!({ "volumes": [{ "name": "trust", "projected": { "sources": [
+        { "clusterTrustBundle": { "name": "b", "optional": true, "path": "b" } },
+    ] } }] });
+    assert_eq!(told(&bundle, &cluster()), ["TrustBundleLeftOut"]);
+    assert_eq!(told(&json!({ "schedulerName": "own" }), &cluster()), ["SchedulerNotFound"]);
 }
 
 #[test]
@@ -107,7 +125,7 @@ fn a_single_refusal_gives_its_own_reason() {
 }
 
 #[test]
-fn classes_and_schedulers_go_along_if_the_member_has_them() {
+fn classes_go_along_if_the_member_has_them() {
     let spec = json!({ "priorityClassName": "batch", "schedulerName": "volcano", "priority": 7 });
     let member = sent(&pod_with(&spec), &cluster());
     assert_eq!(
@@ -118,13 +136,32 @@ fn classes_and_schedulers_go_along_if_the_member_has_them() {
     assert_eq!(reasons, ["SchedulerNotFound", "PriorityClassNotFound"]);
 
     let mut target = cluster();
-    target.offers.priority_classes.insert("batch".to_owned());
-    target.offers.schedulers.insert("volcano".to_owned());
+    target.offers.priority_classes = Some(["batch".to_owned()].into());
     let member = sent(&pod_with(&spec), &target);
     assert_eq!(member.json["spec"]["priorityClassName"], "batch");
-    assert_eq!(member.json["spec"]["schedulerName"], "volcano");
     assert_eq!(member.json["spec"].get("priority"), None, "the member's admission writes its own");
-    assert!(member.notices.is_empty());
+    let reasons: Vec<&str> = member.notices.iter().map(|notice| notice.reason).collect();
+    assert_eq!(reasons, ["SchedulerNotFound"]);
+}
+
+#[test]
+fn nothing_is_left_out_before_the_member_was_seen_whole() {
+    let unseen = Target { offers: crate::target::Offers::default(), ..cluster() };
+    let request = Request { anchor: &anchor(), member_name: None, service_env: &[] };
+    for spec in [json!({ "priorityClassName": "batch" }), json!({ "runtimeClassName": "gvisor" })] {
+        let error = translate(&pod_with(&spec), &unseen, &request).unwrap_err();
+        assert!(matches!(error, TranslateError::NotListed(_)), "{error:?}");
+        let error = federlet_node::contract::ProviderError::from(error);
+        assert!(matches!(error, federlet_node::contract::ProviderError::Unavailable { .. }), "{error:?}");
+    }
+    // Pods that name none need not wait.
+    sent(&pod_with(&json!({ "priorityClassName": "", "runtimeClassName": null })), &unseen);
+    let mut unseen = region();
+    unseen.region.as_mut().unwrap().tolerations = None;
+    let error = translate(&pod(), &unseen, &request).unwrap_err();
+    assert!(matches!(error, TranslateError::NotListed("machines")), "{error:?}");
+    // What is refused anyway is refused at once.
+    refused(&pod_with(&json!({ "hostNetwork": true, "runtimeClassName": "gvisor" })), &unseen);
 }
 
 #[test]

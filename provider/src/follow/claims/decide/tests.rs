@@ -51,6 +51,64 @@ fn only_claims_that_wait_for_this_node_get_a_volume() {
     }
 }
 
+#[test]
+fn a_claim_that_is_given_back_waits_for_nobody() {
+    let mut waiting = claim(&chosen("member1", PROVISIONER));
+    waiting["metadata"]["resourceVersion"] = "7".into();
+    let patch = choose_again(&waiting);
+    assert_eq!(patch["metadata"]["resourceVersion"], "7", "not if somebody was quicker");
+    merge(&mut waiting, &patch);
+    assert_eq!(waits_for(&waiting), None);
+    assert_eq!(marks::annotation(&waiting, WANTED_PROVISIONERS[0]), Some(PROVISIONER));
+}
+
+#[test]
+fn data_that_was_let_go_is_found_again() {
+    let made =
+        Claimed { node: "member1".into(), namespace: "shop".into(), name: "data".into(), uid: "m1".into() };
+    let bound = claim(&json!({ "spec": { "volumeName": "pvc-c1" } }));
+    let free =
+        json!({ "metadata": { "uid": "m1", "labels": { "theirs": "x" } }, "spec": { "volumeName": "v" } });
+    let with = |changes: Value| {
+        let mut there = free.clone();
+        merge(&mut there, &changes);
+        there
+    };
+    for (what, there, claim, expected) in [
+        ("let go", free.clone(), bound.clone(), true),
+        ("another one", with(json!({ "metadata": { "uid": "m2" } })), bound.clone(), false),
+        (
+            "of another host",
+            with(json!({ "metadata": { "labels": { marks::HOST: "h" } } })),
+            bound.clone(),
+            false,
+        ),
+        (
+            "of another node",
+            with(json!({ "metadata": { "labels": { marks::NODE: "n" } } })),
+            bound.clone(),
+            false,
+        ),
+        ("going", with(json!({ "metadata": { "deletionTimestamp": "now" } })), bound, false),
+        ("bound by hand", free.clone(), claim(&json!({ "spec": { "volumeName": "other" } })), false),
+        ("not bound", free.clone(), claim(&json!({})), false),
+    ] {
+        assert_eq!(was_let_go(&there, &made, &claim), expected, "{what}");
+    }
+    let desired = json!({ "metadata": {
+        "labels": { marks::HOST: "h", marks::NODE: "n", marks::HOST_UID: "c1", "app": "db" },
+        "annotations": { marks::HOST_NAMESPACE: "shop" },
+        "ownerReferences": [{ "uid": "anchor" }],
+    } });
+    let ours = take_again(&free, &desired);
+    assert_eq!(let_go(&ours)["metadata"]["labels"], free["metadata"]["labels"], "and can be let go again");
+    assert_eq!(marks::label(&ours, marks::HOST_UID), Some("c1"));
+    assert_eq!(
+        (&ours["metadata"]["ownerReferences"], &ours["spec"]),
+        (&desired["metadata"]["ownerReferences"], &free["spec"])
+    );
+}
+
 fn our_volume(node: &str) -> Value {
     let target = cluster();
     let there = json!({ "metadata": { "uid": "m1" } });
