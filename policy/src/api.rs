@@ -14,9 +14,9 @@ mod selector;
 
 pub use binding::{
     AggregatedStatusItem, BindingSnapshot, BindingSuspension, ClusterResourceBinding,
-    ClusterResourceBindingSpec, GracefulEvictionTask, NodeClaim, ObjectReference, ReplicaRequirements,
-    ResourceBinding, ResourceBindingSpec, ResourceBindingStatus, ResourceHealth, SchedulePriorityValue,
-    TargetCluster,
+    ClusterResourceBindingSpec, GracefulEvictionTask, LeftCluster, NodeClaim, ObjectReference,
+    ReplicaRequirements, ResourceBinding, ResourceBindingSpec, ResourceBindingStatus, ResourceHealth,
+    SchedulePriorityValue, TargetCluster,
 };
 pub use failover::{
     ApplicationFailover, ClusterFailover, DecisionConditions, Failover, PurgeMode, StatePreservation,
@@ -29,7 +29,7 @@ pub use federlet_provider::api::{
 pub use overrides::{
     ClusterOverridePolicy, ClusterOverrideSpec, CommandArgsOverrider, FieldOverrider, FieldPatch,
     ImageComponent, ImageOverrider, ImagePredicate, LabelAnnotationOverrider, ListOperator, OverridePolicy,
-    OverrideSpec, Overriders, PatchOperator, PlaintextOverrider, RuleWithCluster,
+    OverrideSpec, OverrideStatus, Overriders, PatchOperator, PlaintextOverrider, RuleWithCluster,
 };
 pub use placement::{
     ClusterAffinity, ClusterAffinityTerm, ClusterPreferences, DynamicWeightFactor, FieldSelector,
@@ -38,7 +38,7 @@ pub use placement::{
 };
 pub use propagation::{
     ActivationPreference, ClusterPropagationPolicy, ClusterPropagationSpec, ConflictResolution, Preemption,
-    PriorityClassSource, PropagationPolicy, PropagationSpec, SchedulePriority,
+    PriorityClassSource, PropagationPolicy, PropagationSpec, PropagationStatus, SchedulePriority,
 };
 pub use selector::ResourceSelector;
 

@@ -74,10 +74,20 @@ impl Control {
         Arc::new(Copies::new(self.store.clone(), self.bindings.clone()))
     }
 
+    /// Knows what overrides need to know, and decides nothing, until told to stop: for those who serve one member alone.
+    pub async fn overrides_only(self, stop: CancellationToken) {
+        let Self { host, store, owners, .. } = self;
+        tokio::join!(
+            store.run(host.watch.clone(), stop.clone()),
+            owners.run(host.watch.clone(), stop.clone()),
+        );
+    }
+
     /// Answers the host at `listener`, which it finds as `registration` says, and places pods, until told to stop.
     pub async fn run(self, listener: TcpListener, registration: Registration, stop: CancellationToken) {
         let Self { host, tell, store, bindings, owners } = self;
-        let keeper = Keeper::new(host.client.clone(), host.own_namespace, registration);
+        let taints = host.taints.iter().map(|taint| taint.key.clone()).collect();
+        let keeper = Keeper::new(host.client.clone(), host.own_namespace, registration, taints);
         let certificate = keeper.certificate();
         let pods = Pods {
             store: store.clone(),

@@ -51,7 +51,9 @@ impl Choice for Copies {
         let Some(binding) = self.bindings.get(&workload) else {
             return Err(ProviderError::unavailable("nothing was decided for its workload yet"));
         };
-        Ok(Chosen { owner: owner(&binding), clusters: clusters(&binding, rank(pod.json())) })
+        let clusters = clusters(&binding, rank(pod.json(), binding.spec.first_ordinal));
+        let held = held(&binding, &clusters);
+        Ok(Chosen { owner: owner(&binding), clusters, held, uncounted: binding.spec.autoscaled })
     }
 
     fn reach(&self) -> BTreeMap<String, bool> {
@@ -76,21 +78,30 @@ impl Choice for Copies {
 }
 
 /// The clusters that have a copy of a pod of this rank. A cluster with fewer copies than there are pods has those of the
-/// first of them.
+/// first of them. One that the workload is leaving keeps its copies as long as they are to wait for others.
 fn clusters(binding: &ResourceBinding, rank: Option<u32>) -> BTreeSet<String> {
     let all = binding.spec.replicas;
     let has =
         |replicas: i32| replicas >= all || rank.is_none_or(|rank| i64::from(rank) <= i64::from(replicas));
     let targets = binding.spec.clusters.iter().filter(|target| has(target.replicas));
-    targets.map(|target| target.name.clone()).collect()
+    let kept = binding.spec.graceful_eviction_tasks.iter().filter(|task| task.keeps_old());
+    targets.map(|target| target.name.clone()).chain(kept.map(|task| task.from_cluster.clone())).collect()
 }
 
-/// Which of the pods of its workload this is, from one; none if they have no order.
-fn rank(pod: &Value) -> Option<u32> {
+/// Those of the clusters that get nothing for now.
+fn held(binding: &ResourceBinding, clusters: &BTreeSet<String>) -> BTreeSet<String> {
+    let Some(suspension) = &binding.spec.suspension else { return BTreeSet::new() };
+    clusters.iter().filter(|cluster| suspension.dispatching.holds_back(cluster)).cloned().collect()
+}
+
+/// Which of the pods of its workload this is, from one; none if they have no order. One from before the first is on its
+/// way out, and last.
+fn rank(pod: &Value, first: i32) -> Option<u32> {
     let owner = Owner::of(pod);
     let name = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     if let Some(ordinal) = ordinal(owner.as_ref(), name) {
-        return Some(ordinal.saturating_add(1));
+        let before = u32::try_from(first).unwrap_or(0);
+        return Some(ordinal.checked_sub(before).map_or(u32::MAX, |place| place.saturating_add(1)));
     }
     let cost = pod.pointer("/metadata/annotations")?.get(DELETION_COST)?.as_str()?.parse().ok()?;
     position(cost)
@@ -139,19 +150,51 @@ mod tests {
     }
 
     #[test]
+    fn a_suspended_cluster_is_held() {
+        let mut binding = binding(json!([{"name": "a", "replicas": 3}, {"name": "b", "replicas": 3}]));
+        let all = clusters(&binding, None);
+        assert!(held(&binding, &all).is_empty());
+        binding.spec.suspension =
+            serde_json::from_value(json!({"dispatchingOnClusters": {"clusterNames": ["b", "x"]}})).unwrap();
+        assert_eq!(held(&binding, &all), ["b".to_owned()].into());
+        binding.spec.suspension = serde_json::from_value(json!({"dispatching": true})).unwrap();
+        assert_eq!(held(&binding, &all), all);
+    }
+
+    #[test]
+    fn a_cluster_that_is_being_left_keeps_its_copies_while_they_wait() {
+        for (task, kept) in [
+            (json!({"purgeMode": "Gracefully"}), true),
+            (json!({}), true),
+            (json!({"purgeMode": "Directly"}), false),
+            (json!({"purgeMode": "Never", "suppressDeletion": true}), true),
+            (json!({"purgeMode": "Never", "suppressDeletion": false}), false),
+        ] {
+            let mut binding = binding(json!([{"name": "a", "replicas": 3}]));
+            let mut whole = json!({"fromCluster": "b", "reason": "r", "producer": "p"});
+            whole.as_object_mut().unwrap().extend(task.as_object().unwrap().clone());
+            binding.spec.graceful_eviction_tasks = serde_json::from_value(json!([whole])).unwrap();
+            assert_eq!(clusters(&binding, None).contains("b"), kept, "{task}");
+        }
+    }
+
+    #[test]
     fn pods_have_a_rank_by_name_or_by_cost() {
-        let pod = |name: &str, kind: &str, cost: Option<&str>| {
+        let from = |first: i32, name: &str, kind: &str, cost: Option<&str>| {
             let mut pod = json!({"metadata": {"name": name,
                 "ownerReferences": [{"apiVersion": "apps/v1", "kind": kind, "name": "x", "uid": "u", "controller": true}]}});
             if let Some(cost) = cost {
                 pod["metadata"]["annotations"] = json!({DELETION_COST: cost});
             }
-            rank(&pod)
+            rank(&pod, first)
         };
+        let pod = |name: &str, kind: &str, cost: Option<&str>| from(0, name, kind, cost);
         assert_eq!(pod("db-2", "StatefulSet", None), Some(3));
         assert_eq!(pod("web-x-2", "ReplicaSet", None), None);
         assert_eq!(pod("web-x-2", "ReplicaSet", Some("-2")), Some(2));
         assert_eq!(pod("web-x-2", "ReplicaSet", Some("5")), None, "that a person wrote");
+        assert_eq!(from(100, "db-100", "StatefulSet", None), Some(1), "names may begin with any number");
+        assert_eq!(from(100, "db-3", "StatefulSet", None), Some(u32::MAX));
     }
 
     #[test]

@@ -9,14 +9,19 @@ use federlet_provider::names::NamespaceMap;
 use serde_json::Value;
 
 use crate::{
-    api::{Cluster, ResourceBindingSpec, ResourceBindingStatus, Suspension},
+    api::{
+        ActivationPreference, Cluster, Placement, ResourceBinding, ResourceBindingSpec,
+        ResourceBindingStatus, Suspension,
+    },
     claim::{Claim, PolicyKey},
     divide::{Method, Shares, TieBreak},
     estimate,
+    govern::{GENERATION, claim_of},
     matching::{self, Index, Policy, Reserved},
     object::Identity,
     overrides,
     place::{self, Member, Peer, Peers, PlaceError, Placed, Rejection},
+    propagate::kinds::is_copied,
     render::Part,
     workload,
 };
@@ -58,8 +63,19 @@ pub struct World<'a> {
     pub reserved: Reserved,
 }
 
+/// What the policy said that had the object last.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Former {
+    /// Which policy it was.
+    pub policy: PolicyKey,
+    /// Where the object may be.
+    pub placement: Placement,
+    /// Whether what it refers to goes with it.
+    pub propagate_deps: bool,
+}
+
 /// What was decided for the object before.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Previous {
     /// The UID that the object had.
     pub uid: String,
@@ -67,12 +83,16 @@ pub struct Previous {
     pub shares: Shares,
     /// The affinity group that was used.
     pub affinity: Option<String>,
-    /// Clusters that it is being moved away from.
+    /// Clusters that it is being moved away from, or was.
     pub leaving: BTreeSet<String>,
     /// Whether a person asked for a decision that forgets the last one.
     pub fresh: bool,
     /// Whether nothing is to be decided anew.
     pub frozen: bool,
+    /// By whose word it is there. It holds when that policy is gone, until another one has the object.
+    pub former: Option<Former>,
+    /// The form of the object for which that was decided, if the record says.
+    pub revision: Option<String>,
 }
 
 impl Previous {
@@ -92,10 +112,24 @@ impl Previous {
             uid: spec.resource.uid.clone(),
             shares: shares.collect(),
             affinity: affinity.filter(|name| !name.is_empty()),
-            leaving: spec.graceful_eviction_tasks.iter().map(|task| task.from_cluster.clone()).collect(),
+            leaving: spec.left().map(str::to_owned).collect(),
             fresh,
             frozen: spec.suspension.as_ref().and_then(|suspension| suspension.scheduling) == Some(true),
+            former: None,
+            revision: None,
         }
+    }
+
+    /// Reads all of it, with the policy that a running host goes on to obey.
+    #[must_use]
+    pub fn of_binding(binding: &ResourceBinding) -> Self {
+        let former = claim_of(binding).and_then(|claim| {
+            let placement = binding.spec.placement.clone()?;
+            Some(Former { policy: claim.policy, placement, propagate_deps: binding.spec.propagate_deps })
+        });
+        let annotations = binding.metadata.annotations.as_ref();
+        let revision = annotations.and_then(|all| all.get(GENERATION)).cloned();
+        Self { former, revision, ..Self::of(&binding.spec, binding.status.as_ref()) }
     }
 }
 
@@ -135,10 +169,14 @@ pub struct Decision {
     pub suspension: Option<Suspension>,
     /// Why each cluster that was not chosen was not.
     pub rejected: BTreeMap<String, Rejection>,
+    /// The policy that is gone, and by which it goes all the same.
+    pub former: Option<PolicyKey>,
+    /// Whether its policy is lazy, and what that said before holds.
+    pub untouched: bool,
 }
 
 impl Decision {
-    fn without(policy: Option<PolicyKey>, verdict: Verdict, counted: bool) -> Self {
+    pub(crate) fn without(policy: Option<PolicyKey>, verdict: Verdict, counted: bool) -> Self {
         Self {
             policy,
             verdict,
@@ -148,6 +186,8 @@ impl Decision {
             propagate_deps: false,
             suspension: None,
             rejected: BTreeMap::new(),
+            former: None,
+            untouched: false,
         }
     }
 
@@ -168,6 +208,20 @@ impl Decision {
     /// Why it is not simply placed, in plain words.
     #[must_use]
     pub fn reason(&self) -> Option<String> {
+        let own = self.own_reason();
+        let before = match &self.former {
+            Some(former) => {
+                format!("policy {former} is gone: what it said holds until another policy has the object")
+            }
+            None if self.untouched => {
+                "its policy is Lazy: what that said before holds until the object changes".to_owned()
+            }
+            None => return own,
+        };
+        Some(own.map_or_else(|| before.clone(), |own| format!("{before}; {own}")))
+    }
+
+    fn own_reason(&self) -> Option<String> {
         match &self.verdict {
             Verdict::Reserved => Some("objects like this are never sent to clusters".to_owned()),
             Verdict::NoPolicy => Some("no policy selects it".to_owned()),
@@ -212,17 +266,26 @@ pub fn decide<'o>(
     }
     let claim = Claim::of(&identity);
     let policy = match world.policies.decide(&identity, claim.as_ref()) {
-        matching::Decision::Keep(policy) | matching::Decision::Take(policy) => policy,
-        matching::Decision::Release | matching::Decision::Nothing => {
-            return Decision::without(None, Verdict::NoPolicy, counted);
-        }
+        matching::Decision::Keep(policy) | matching::Decision::Take(policy) => Some(policy),
+        matching::Decision::Release | matching::Decision::Nothing => None,
     };
-    let missing = policy.missing_overrides(&existing_overrides(world, &policy));
-    if !missing.is_empty() {
-        return Decision::without(Some(policy.key()), Verdict::Waiting(missing), counted);
+    let missing = policy.map(|policy| policy.missing_overrides(&existing_overrides(world, &policy)));
+    if let Some(missing) = missing.filter(|missing| !missing.is_empty()) {
+        return Decision::without(policy.map(|policy| policy.key()), Verdict::Waiting(missing), counted);
     }
+    let former = previous.former.as_ref().filter(|_| policy.is_none());
+    let lazy = policy.filter(|policy| policy.spec.activation_preference == Some(ActivationPreference::Lazy));
+    let is_its = |before: &&Former| lazy.is_some_and(|policy| policy.key() == before.policy);
+    let untouched =
+        previous.former.as_ref().filter(is_its).filter(|_| previous.revision == Some(revision(object)));
+    let said = policy.map(|policy| (&policy.spec.placement, policy.spec.propagate_deps));
+    let said = said.or_else(|| former.map(|former| (&former.placement, former.propagate_deps)));
+    let Some((placement, propagate_deps)) = said else {
+        return Decision::without(None, Verdict::NoPolicy, counted);
+    };
+    let placement = untouched.map_or(placement, |before| &before.placement);
 
-    let peers = policy.spec.placement.workload_affinity.as_ref();
+    let peers = placement.workload_affinity.as_ref();
     let peers = peers.map_or_else(Peers::default, |affinity| Peers::of(affinity, &identity, others));
     let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or(&previous.uid);
     let request = place::Request {
@@ -230,7 +293,7 @@ pub fn decide<'o>(
         kind: &identity.kind,
         uid,
         replicas,
-        placement: &policy.spec.placement,
+        placement,
         previous: &previous.shares,
         observed_affinity: previous.affinity.as_deref(),
         leaving: &previous.leaving,
@@ -244,6 +307,11 @@ pub fn decide<'o>(
 
     let (verdict, shares, rejected) = if previous.frozen {
         (Verdict::Frozen, previous.shares.clone(), BTreeMap::new())
+    } else if untouched.is_some() && is_copied(&identity) {
+        let rejected = place::rejections(&request, &members);
+        let (shares, affinity) = (previous.shares.clone(), previous.affinity.clone());
+        let placed = Placed { shares: shares.clone(), affinity, rejected: rejected.clone() };
+        (Verdict::Placed(placed), shares, rejected)
     } else {
         match place::place(&request, &members) {
             Ok(placed) => (Verdict::Placed(placed.clone()), placed.shares, placed.rejected),
@@ -261,19 +329,29 @@ pub fn decide<'o>(
             }
         }
     };
-    let divided = Method::of(&policy.spec.placement) != Method::Duplicated && replicas != Some(0);
+    let divided = Method::of(placement) != Method::Duplicated && replicas != Some(0);
     let completions =
         divided.then(|| workload::completions(object, &shares, TieBreak::by_uid(uid))).flatten();
     Decision {
-        policy: Some(policy.key()),
+        policy: policy.map(|policy| policy.key()),
         verdict,
         shares,
         counted,
         completions,
-        propagate_deps: policy.spec.propagate_deps,
-        suspension: policy.spec.suspension.clone(),
+        propagate_deps,
+        suspension: policy.and_then(|policy| policy.spec.suspension.clone()),
         rejected,
+        former: former.map(|former| former.policy.clone()),
+        untouched: untouched.is_some(),
     }
+}
+
+/// What tells one form of an object from the next: few kinds count generations.
+fn revision(object: &Value) -> String {
+    let generation = object.pointer("/metadata/generation").and_then(Value::as_i64);
+    let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+    let counted = generation.filter(|generation| *generation > 0).map(|generation| generation.to_string());
+    counted.unwrap_or_else(|| version.unwrap_or_default().to_owned())
 }
 
 /// Names of the override policies of the kind and namespace that a propagation policy may depend on.

@@ -1,7 +1,8 @@
 //! How many more replicas a cluster has room for, by what it says about itself.
 //!
 //! As Karmada's own estimator counts: what is allocatable without what is allocated and asked for, divided by what one
-//! replica asks for, and never more than there is room for pods. If the cluster counts its nodes by grades of size, the
+//! replica asks for, and never more than there is room for pods. If no machine of the cluster has room for a whole replica,
+//! none fits, however much the machines have together. If the cluster counts its nodes by grades of size, the
 //! smallest node of each grade is what counts.
 
 use std::collections::BTreeMap;
@@ -68,6 +69,9 @@ pub fn room(cluster: &Cluster, replica: &Resources) -> u32 {
     }
     let asked: Vec<(&str, Quantity)> =
         replica.iter().filter(|(name, amount)| *name != PODS && amount.to_units() > 0).collect();
+    if asked.iter().any(|(name, amount)| largest(summary, name).is_some_and(|free| free < *amount)) {
+        return 0;
+    }
     let by_grade =
         if summary.allocatable_modelings.is_empty() { None } else { by_grades(cluster, summary, &asked) };
     let fits = by_grade.unwrap_or_else(|| by_sum(summary, &asked));
@@ -87,6 +91,11 @@ fn free(summary: &ResourceSummary, name: &str) -> Option<Quantity> {
     let read = |list: &BTreeMap<String, resource::Quantity>| list.get(name)?.0.parse::<Quantity>().ok();
     let taken = |list| read(list).unwrap_or(Quantity::ZERO);
     Some(read(&summary.allocatable)? - taken(&summary.allocated) - taken(&summary.allocating))
+}
+
+/// The most of a resource that one machine has free, if the cluster says so.
+fn largest(summary: &ResourceSummary, name: &str) -> Option<Quantity> {
+    summary.largest_free.get(name)?.0.parse().ok()
 }
 
 /// How often an amount fits. Processors are counted in thousandths, all else in whole units.
@@ -169,6 +178,27 @@ mod tests {
             (json!({"requests": {"cpu": "1m"}}), 7),
         ] {
             assert_eq!(room(&m1, &replica(&workload(resources.clone()))), expected, "{resources}");
+        }
+    }
+
+    #[test]
+    fn what_no_machine_has_room_for_does_not_fit_however_much_they_have_together() {
+        let summary = json!({
+            "allocatable": {"cpu": "16", "pods": "100", "nvidia.com/gpu": "8"},
+            "largestFree": {"cpu": "2500m", "nvidia.com/gpu": "1"},
+        });
+        let m1 = cluster(summary, json!([]));
+        for (asked, expected) in [
+            (json!({"cpu": "2500m"}), 6),
+            (json!({"cpu": "2501m"}), 0),
+            (json!({"nvidia.com/gpu": "1"}), 8),
+            (json!({"cpu": "1", "nvidia.com/gpu": "2"}), 0),
+        ] {
+            assert_eq!(
+                room(&m1, &replica(&workload(json!({"requests": asked.clone()})))),
+                expected,
+                "{asked}"
+            );
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a workload has to obey now: the policy that has it, or what was decided before that policy went.
 
 use crate::{
-    api::{ActivationPreference, Placement, PropagationSpec, ResourceBinding},
+    api::{ActivationPreference, Placement, PropagationSpec, ReplicaRequirements, ResourceBinding},
     claim::{Claim, PolicyKey},
     matching::Reserved,
     object::Identity,
@@ -23,6 +23,8 @@ pub struct Governed {
     pub placement: Placement,
     /// The scheduler that the policy names, if it is not the usual one.
     pub scheduler: Option<String>,
+    /// The priority class that the policy gives to pods.
+    pub priority_class: Option<String>,
     /// Why its pods must wait, if they must.
     pub hold: Option<Hold>,
     /// Whether the policy is still there.
@@ -37,6 +39,9 @@ pub enum Hold {
     /// The policy is suspended.
     #[error("policy {0} suspends dispatching")]
     Suspended(PolicyKey),
+    /// Somebody asked that nothing be decided anew.
+    #[error("its binding suspends scheduling")]
+    Frozen,
     /// The policy waits for overrides.
     #[error("policy {policy} waits for dependent overrides that do not exist: {}", missing.join(", "))]
     Overrides {
@@ -55,8 +60,13 @@ pub fn govern(workload: &Meta, view: &View, binding: Option<&ResourceBinding>) -
         return None;
     }
     let before = binding.and_then(|binding| Some((binding, claim_of(binding)?)));
+    let frozen = before.as_ref().is_some_and(|(binding, _)| {
+        binding.spec.suspension.as_ref().is_some_and(|suspension| suspension.scheduling == Some(true))
+    });
     if let Some(policy) = view.policy_of(object, before.as_ref().map(|(_, claim)| claim)) {
-        return Some(by_policy(&policy, workload, view, before));
+        let mut governed = by_policy(&policy, workload, view, before);
+        governed.hold = governed.hold.or(frozen.then_some(Hold::Frozen));
+        return Some(governed);
     }
     // What runs stays, and what comes goes where it went before.
     let (binding, claim) = before?;
@@ -64,7 +74,8 @@ pub fn govern(workload: &Meta, view: &View, binding: Option<&ResourceBinding>) -
         claim,
         placement: binding.spec.placement.clone()?,
         scheduler: Some(binding.spec.scheduler_name.clone()).filter(|name| !name.is_empty()),
-        hold: None,
+        priority_class: binding.spec.replica_requirements.as_ref().and_then(ReplicaRequirements::class),
+        hold: frozen.then_some(Hold::Frozen),
         current: false,
         spec: None,
     })
@@ -89,7 +100,11 @@ fn by_policy(
         .filter(untouched)
         .and_then(|binding| binding.spec.placement.clone());
     let missing = view.missing_overrides(policy);
-    let suspended = spec.suspension.as_ref().is_some_and(|suspension| suspension.dispatching == Some(true));
+    // One that can only be in one cluster waits as a whole when that one gets nothing.
+    let only = steer::only_cluster(&spec.placement);
+    let suspended = spec.suspension.as_ref().is_some_and(|suspension| {
+        suspension.dispatching == Some(true) || only.is_some_and(|only| suspension.holds_back(only))
+    });
     let hold = if suspended {
         Some(Hold::Suspended(policy.key()))
     } else {
@@ -98,6 +113,7 @@ fn by_policy(
     Governed {
         placement: old.unwrap_or_else(|| spec.placement.clone()),
         scheduler: steer::scheduler(spec).map(str::to_owned),
+        priority_class: steer::priority_class(spec).map(str::to_owned),
         hold,
         current: true,
         spec: Some(spec.clone()),
@@ -115,3 +131,6 @@ pub fn claim_of(binding: &ResourceBinding) -> Option<Claim> {
         ..Identity::default()
     })
 }
+
+#[cfg(test)]
+mod tests;

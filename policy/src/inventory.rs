@@ -2,9 +2,10 @@
 //!
 //! Read as an API server would take them: with defaults filled in, and what it would refuse refused.
 
+mod schema;
 mod scope;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use federlet_provider::settings::MemberSettings;
 use kube::core::ObjectMeta;
@@ -20,6 +21,8 @@ use crate::{
     estimate,
     matching::Reserved,
     object::Identity,
+    place::Peer,
+    store::from_cluster,
     validate::{self, Violation},
 };
 
@@ -99,7 +102,12 @@ pub struct Inventory {
     cluster_overrides: Vec<ClusterOverridePolicy>,
     destinations: Vec<Destination>,
     previous: BTreeMap<Key, Previous>,
+    bindings: Vec<(Key, Key)>,
+    malformed: Vec<(usize, Key, String)>,
     seen: BTreeMap<Key, Value>,
+    peers: Vec<(Identity, BTreeSet<String>)>,
+    /// Whether an API server has taken the objects already.
+    stored: bool,
 }
 
 /// The objects in an object: the items of a list, or the object itself.
@@ -118,6 +126,12 @@ pub fn flatten(object: Value) -> Vec<Value> {
 }
 
 impl Inventory {
+    /// For objects that an API server has. Which fields there are is for that to say: its definitions may be newer.
+    #[must_use]
+    pub fn stored() -> Self {
+        Self { stored: true, ..Self::default() }
+    }
+
     /// Takes one object, or says why not. The same object a second time is taken as said once.
     pub fn add(&mut self, mut object: Value) -> Result<(), Refusal> {
         let missing = |pointer: &&str| {
@@ -153,27 +167,27 @@ impl Inventory {
     fn sort_in(&mut self, key: Key, object: Value) -> Result<(), Refusal> {
         match (key.api_version.as_str(), key.kind.as_str()) {
             ("policy.karmada.io/v1alpha1", "PropagationPolicy") => {
-                let mut policy: PropagationPolicy = read(&key, object)?;
+                let mut policy: PropagationPolicy = self.read_policy(&key, object)?;
                 let namespace = Some(key.namespace.as_str());
                 validate::default_propagation(namespace, &mut policy.spec);
                 refuse(&key, &validate::propagation(namespace, &policy.spec))?;
                 self.propagation.push(policy);
             }
             ("policy.karmada.io/v1alpha1", "ClusterPropagationPolicy") => {
-                let mut policy: ClusterPropagationPolicy = read(&key, object)?;
+                let mut policy: ClusterPropagationPolicy = self.read_policy(&key, object)?;
                 validate::default_propagation(None, &mut policy.spec.0);
                 refuse(&key, &validate::propagation(None, &policy.spec.0))?;
                 self.cluster_propagation.push(policy);
             }
             ("policy.karmada.io/v1alpha1", "OverridePolicy") => {
-                let mut policy: OverridePolicy = read(&key, object)?;
+                let mut policy: OverridePolicy = self.read_policy(&key, object)?;
                 let namespace = Some(key.namespace.as_str());
                 validate::default_namespaces(namespace, &mut policy.spec.resource_selectors);
                 refuse(&key, &validate::overrides(namespace, &policy.spec))?;
                 self.overrides.push(policy);
             }
             ("policy.karmada.io/v1alpha1", "ClusterOverridePolicy") => {
-                let policy: ClusterOverridePolicy = read(&key, object)?;
+                let policy: ClusterOverridePolicy = self.read_policy(&key, object)?;
                 refuse(&key, &validate::overrides(None, &policy.spec.0))?;
                 self.cluster_overrides.push(policy);
             }
@@ -187,13 +201,16 @@ impl Inventory {
             }
             ("work.karmada.io/v1alpha2", "ResourceBinding") => {
                 let binding: ResourceBinding = read(&key, object)?;
-                let previous = Previous::of(&binding.spec, binding.status.as_ref());
-                self.previous.insert(Key::from(&binding.spec.resource), previous);
+                let mut resource = Key::from(&binding.spec.resource);
+                if resource.namespace.is_empty() {
+                    resource.namespace.clone_from(&key.namespace);
+                }
+                self.remember(key, resource, &binding);
             }
             ("work.karmada.io/v1alpha2", "ClusterResourceBinding") => {
                 let binding: ClusterResourceBinding = read(&key, object)?;
-                let previous = Previous::of(&binding.spec.0, binding.status.as_ref());
-                self.previous.insert(Key::from(&binding.spec.0.resource), previous);
+                let binding = from_cluster(binding);
+                self.remember(key, Key::from(&binding.spec.resource), &binding);
             }
             (
                 version,
@@ -211,11 +228,38 @@ impl Inventory {
             _ => {
                 // What every object has is read strictly, so that a label that is no text does not go unnoticed.
                 let meta = object.get("metadata").cloned().unwrap_or_default();
-                let _: ObjectMeta = read(&key, meta)?;
+                if let Err(refusal) = read::<ObjectMeta>(&key, meta) {
+                    self.malformed.push((self.templates.len(), key, refusal.to_string()));
+                    return Err(refusal);
+                }
                 self.templates.push(object);
             }
         }
         Ok(())
+    }
+
+    /// Reads a policy, and refuses what its definition does not know.
+    fn read_policy<T: DeserializeOwned>(&self, key: &Key, object: Value) -> Result<T, Refusal> {
+        let wrong = if self.stored { vec![] } else { schema::violations(&key.kind, &object) };
+        let policy = read(key, object)?;
+        refuse(key, &wrong)?;
+        Ok(policy)
+    }
+
+    fn remember(&mut self, binding: Key, resource: Key, what: &ResourceBinding) {
+        self.previous.insert(resource.clone(), Previous::of_binding(what));
+        self.bindings.push((binding, resource));
+    }
+
+    /// Bindings of objects that are not here: what they say has no effect.
+    pub fn idle_bindings(&self) -> Vec<(Key, Key)> {
+        let there: BTreeSet<Key> = self.templates().iter().map(Key::of).collect();
+        self.bindings.iter().filter(|(_, resource)| !there.contains(resource)).cloned().collect()
+    }
+
+    /// Objects to decide for that cannot be understood: how many came before each, which it is, and why.
+    pub(crate) fn malformed(&self) -> &[(usize, Key, String)] {
+        &self.malformed
     }
 
     /// Whether there is nothing to decide.
@@ -244,6 +288,20 @@ impl Inventory {
     #[must_use]
     pub fn previous(&self, key: &Key) -> Previous {
         self.previous.get(key).cloned().unwrap_or_default()
+    }
+
+    /// Adds another workload of which only metadata and clusters are known. Nothing is decided for it.
+    pub fn add_peer(&mut self, identity: Identity, clusters: BTreeSet<String>) {
+        self.peers.push((identity, clusters));
+    }
+
+    /// Workloads that are there besides those to decide for.
+    pub fn peers(&self) -> impl Iterator<Item = Peer<'_>> {
+        self.peers.iter().map(|(identity, clusters)| Peer {
+            namespace: &identity.namespace,
+            labels: &identity.labels,
+            clusters,
+        })
     }
 
     /// What decisions look at.

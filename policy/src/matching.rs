@@ -13,7 +13,7 @@ use crate::{
     object::Identity,
 };
 
-pub use index::Index;
+pub use index::{Index, Lookup};
 
 /// How closely a selector names an object. The closer one wins between policies of one priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

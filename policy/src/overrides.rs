@@ -65,6 +65,24 @@ impl<'a> Policy<'a> {
         let listed = spec.override_rules.iter().map(|rule| (rule.target_cluster.as_ref(), &rule.overriders));
         listed.chain(former.map(|overriders| (spec.target_cluster.as_ref(), overriders)))
     }
+
+    /// Makes the rules that are about a cluster. Says whether there is one.
+    fn apply(&self, object: &mut Value, cluster: &Cluster) -> Result<bool, Failure> {
+        let mut touched = false;
+        for (rule, (target, overriders)) in self.rules().enumerate() {
+            if affinity::includes(target, cluster) {
+                touched = true;
+                apply(object, overriders).map_err(|source| Failure { policy: self.key(), rule, source })?;
+            }
+        }
+        Ok(touched)
+    }
+
+    /// As `namespace/name`, or `name` if it is of the whole host.
+    #[must_use]
+    pub fn key(&self) -> String {
+        self.namespace.map_or(self.name.to_owned(), |namespace| format!("{namespace}/{}", self.name))
+    }
 }
 
 /// Why an override could not be made.
@@ -145,19 +163,7 @@ pub fn render<'a>(
 ) -> Result<Rendered, Failure> {
     let mut rendered = Rendered { object: object.clone(), applied: vec![], applied_cluster: vec![] };
     for policy in applicable(&Identity::of(object), policies) {
-        let mut touched = false;
-        for (rule, (target, overriders)) in policy.rules().enumerate() {
-            if !affinity::includes(target, cluster) {
-                continue;
-            }
-            touched = true;
-            apply(&mut rendered.object, overriders).map_err(|source| {
-                let policy =
-                    policy.namespace.map_or(policy.name.to_owned(), |ns| format!("{ns}/{}", policy.name));
-                Failure { policy, rule, source }
-            })?;
-        }
-        if touched {
+        if policy.apply(&mut rendered.object, cluster)? {
             let list = if policy.namespace.is_some() {
                 &mut rendered.applied
             } else {
@@ -169,6 +175,33 @@ pub fn render<'a>(
     rendered.applied.sort();
     rendered.applied_cluster.sort();
     Ok(rendered)
+}
+
+/// What each policy does to a workload in a cluster: the paths that it changes outside of the pods, or why it fails. What
+/// comes after one that fails is not made.
+#[must_use]
+pub fn effects<'a>(
+    workload: &Value,
+    cluster: &Cluster,
+    policies: impl IntoIterator<Item = Policy<'a>>,
+) -> Vec<(Policy<'a>, Result<Vec<String>, Failure>)> {
+    let mut effects = vec![];
+    let mut before = workload.clone();
+    for policy in applicable(&Identity::of(workload), policies) {
+        let mut after = before.clone();
+        let outside = policy.apply(&mut after, cluster).map(|_| {
+            project::Projection::between(&before, &after)
+                .map(|change| change.not_applicable)
+                .unwrap_or_default()
+        });
+        let failed = outside.is_err();
+        effects.push((policy, outside));
+        if failed {
+            break;
+        }
+        before = after;
+    }
+    effects
 }
 
 /// Makes the changes of one rule, in their fixed order.

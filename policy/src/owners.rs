@@ -1,7 +1,7 @@
 //! Where a pod came from: its owner, the owner of that, and so on, as far as their metadata tell.
 //!
-//! The kinds that Kubernetes itself makes pods from are watched, metadata only. A miss costs one GET: a ReplicaSet is
-//! often asked about before the watch tells of it.
+//! The kinds that Kubernetes itself makes pods from are watched, metadata only. A ReplicaSet is often asked about before
+//! the watch tells of it: it is waited for a moment, and only then a miss costs one GET.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -38,6 +38,8 @@ const WATCHED: [(&str, &str, &str); 6] = [
 const DEPTH: usize = 8;
 /// How long the metadata of a kind that is not watched are believed.
 const BELIEVED: Duration = Duration::from_secs(5);
+/// How far a watch is usually behind.
+const BEHIND: Duration = Duration::from_millis(5);
 /// What large tools write into annotations is not for us.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -201,17 +203,20 @@ impl Owners {
     pub async fn get(&self, namespace: &str, owner: &Owner) -> Result<Option<Arc<Meta>>, kube::Error> {
         let watched =
             WATCHED.iter().find(|(version, kind, _)| *version == owner.api_version && *kind == owner.kind);
-        if let Some((_, kind, _)) = watched {
-            let key = (*kind, namespace.to_owned(), owner.name.clone());
-            let known = self.known.read().get(&key).filter(|meta| meta.uid == owner.uid).cloned();
-            if known.is_some() {
-                return Ok(known);
-            }
+        if let Some((_, kind, _)) = watched
+            && let Some(known) = self.known(kind, namespace, owner)
+        {
+            return Ok(Some(known));
         }
         if let Some((at, meta)) = self.recent.lock().get(&owner.uid)
             && at.elapsed() < BELIEVED
         {
             return Ok(Some(meta.clone()));
+        }
+        if let Some((_, kind, _)) = watched
+            && let Some(heard) = self.hear_of(kind, namespace, owner).await
+        {
+            return Ok(Some(heard));
         }
         let meta = match self.ask(namespace, owner).await {
             Ok(meta) => meta,
@@ -227,6 +232,28 @@ impl Owners {
         recent.retain(|_, (at, _)| at.elapsed() < BELIEVED);
         recent.insert(owner.uid.clone(), (Instant::now(), meta.clone()));
         Ok(Some(meta))
+    }
+
+    fn known(&self, kind: &'static str, namespace: &str, owner: &Owner) -> Option<Arc<Meta>> {
+        let key = (kind, namespace.to_owned(), owner.name.clone());
+        self.known.read().get(&key).filter(|meta| meta.uid == owner.uid).cloned()
+    }
+
+    /// What the watch tells in the next moment.
+    async fn hear_of(&self, kind: &'static str, namespace: &str, owner: &Owner) -> Option<Arc<Meta>> {
+        let mut changes = self.changes();
+        let told = async {
+            loop {
+                // Looked at after every change, and once before: it may have come while we began to listen.
+                if let Some(known) = self.known(kind, namespace, owner) {
+                    return Some(known);
+                }
+                if let Err(broadcast::error::RecvError::Closed) = changes.recv().await {
+                    return None;
+                }
+            }
+        };
+        tokio::time::timeout(BEHIND, told).await.ok().flatten()
     }
 
     async fn ask(&self, namespace: &str, owner: &Owner) -> Result<Meta, kube::Error> {
@@ -289,5 +316,35 @@ fn resource(api_version: &str, kind: &str, plural: &str) -> ApiResource {
 impl fmt::Debug for Owners {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Owners").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_watch_tells_in_the_next_moment_is_not_asked_for() {
+        let unreachable = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
+        let owners = Owners::new(Client::try_from(unreachable).unwrap());
+        let owner = Owner {
+            api_version: "apps/v1".into(),
+            kind: "ReplicaSet".into(),
+            name: "web-1".into(),
+            uid: "u".into(),
+        };
+        let tell = |uid: &str| {
+            let key = ("ReplicaSet", "n".to_owned(), "web-1".to_owned());
+            owners.note(key, Meta { uid: uid.into(), ..bare("n", &owner) });
+        };
+        let (heard, ()) = tokio::join!(owners.hear_of("ReplicaSet", "n", &owner), async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            tell("of the one before");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            tell("u");
+        });
+        assert_eq!(heard.unwrap().uid, "u");
+        let other = Owner { name: "web-2".into(), ..owner.clone() };
+        assert!(owners.hear_of("ReplicaSet", "n", &other).await.is_none(), "it does not wait for ever");
     }
 }

@@ -31,7 +31,7 @@ pub struct Request<'a> {
     pub previous: &'a Shares,
     /// The affinity group that was used last.
     pub observed_affinity: Option<&'a str>,
-    /// Clusters that the object is being moved away from.
+    /// Clusters that the object is being moved away from, or was.
     pub leaving: &'a BTreeSet<String>,
     /// Workloads to be together with or apart from.
     pub peers: &'a Peers,
@@ -61,8 +61,8 @@ pub enum Rejection {
     /// It is being deleted.
     #[error("it is being deleted")]
     Deleting,
-    /// The object is being moved away from it.
-    #[error("the object is being moved away from it")]
+    /// The object is being moved away from it, or was.
+    #[error("the object is leaving it, or has left it")]
     Leaving,
     /// The policy does not want it.
     #[error(transparent)]

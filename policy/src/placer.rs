@@ -5,48 +5,58 @@
 //! exact whoever makes it, and whenever.
 
 mod assign;
+mod claims;
+mod clusters;
 mod cover;
+mod depart;
 mod evict;
+mod failover;
+mod health;
 mod late;
 mod lead;
+mod nodes;
+mod notes;
+mod ordinals;
+mod overriding;
 mod pass;
+mod passes;
 mod plan;
 mod pods;
 mod record;
+mod scalers;
 mod seen;
 mod sequence;
+mod turns;
 
-use std::{
-    collections::{HashMap, HashSet},
-    fmt,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use federlet_node::contract::NodeName;
 use kube::Client;
 use tokio::{
     sync::{broadcast, mpsc},
-    task::JoinSet,
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::evict::{Evicted, Evictions};
 pub use self::lead::Lead;
 pub(crate) use self::lead::Leading;
-use self::{pods::Marked, seen::Group};
+pub(crate) use self::{
+    clusters::seen as as_seen,
+    evict::{Evicted, Evictions},
+};
+use self::{
+    health::Illness, nodes::Nodes, passes::Passes, pods::Marked, scalers::Scalers, seen::Group, turns::Turns,
+};
 use crate::{
     owners::Owners,
     propagate::Propagator,
+    rewrite::workloads::Workloads,
     store::{Bindings, Store},
     tell::Tell,
 };
 
 /// Changes that come together are looked at together.
 const TOGETHER: Duration = Duration::from_millis(30);
-/// Workloads that are looked at at the same time.
-const AT_ONCE: usize = 16;
 /// How often every workload is looked at, whether or not anything changed.
 const EVERY: Duration = Duration::from_secs(300);
 
@@ -78,10 +88,16 @@ struct Shared {
     store: Arc<Store>,
     bindings: Arc<Bindings>,
     owners: Arc<Owners>,
+    /// Workloads in full, where their metadata are not enough.
+    workloads: Workloads,
     tell: Tell,
     pods: Marked,
     leading: Leading,
     evictions: Evictions,
+    illness: Illness,
+    turns: Turns,
+    scalers: Scalers,
+    nodes: Nodes,
     fleet_node: Option<NodeName>,
 }
 
@@ -111,19 +127,28 @@ impl Placer {
             store: self.store.clone(),
             bindings: self.bindings.clone(),
             owners: self.owners.clone(),
+            workloads: Workloads::new(self.client.clone(), self.owners.clone()),
             tell: self.tell.clone(),
             pods: Marked::new(told),
             leading: leading.clone(),
             evictions: Evictions::default(),
+            illness: Illness::new(Instant::now()),
+            turns: Turns::default(),
+            scalers: Scalers::new(),
+            nodes: Nodes::new(),
             fleet_node: self.fleet_node.clone(),
         });
         let cover =
             cover::Cover::new(&self.client, &self.watch, &self.store, &self.bindings, self.own_namespace);
         tokio::join!(
             shared.pods.run(self.watch.clone(), stop.clone()),
+            shared.scalers.run(self.watch.clone(), stop.clone()),
+            shared.nodes.run(self.watch.clone(), stop.clone()),
             cover.run(stop.clone()),
-            late::run(&shared, &self.watch, self.own_namespace, stop),
+            late::run(&shared, &cover, &self.watch, stop),
             work(&shared, &mut changed, stop),
+            notes::run(&shared, stop),
+            Box::pin(overriding::run(&shared, stop)),
             Box::pin(self.propagator.term(leading, stop)),
         );
     }
@@ -136,71 +161,63 @@ async fn work(shared: &Arc<Shared>, changed: &mut mpsc::UnboundedReceiver<Group>
         // A division over half a list would be a wrong one.
         () = shared.pods.complete() => {}
     }
-    let mut due: HashMap<Group, Instant> = HashMap::new();
-    let mut busy: HashSet<Group> = HashSet::new();
-    let mut passes: JoinSet<(Group, Option<Duration>)> = JoinSet::new();
+    let mut passes = Passes::default();
     let mut policies = shared.store.changes();
+    let mut scalers = shared.scalers.changes();
+    let mut nodes = shared.nodes.changes();
     let mut owners = shared.owners.changes();
+    let mut wishes = shared.bindings.wishes();
     let mut timer = tokio::time::interval(EVERY);
     loop {
-        let next = due.iter().filter(|(group, _)| !busy.contains(*group)).map(|(_, at)| *at).min();
-        let wait = next.filter(|_| busy.len() < AT_ONCE);
-        let soon = Instant::now() + TOGETHER;
-        tokio::select! {
+        let next = passes.next();
+        let news = tokio::select! {
             () = stop.cancelled() => break,
-            Some(group) = changed.recv() => sooner(&mut due, group, soon),
-            changed = policies.changed() => if changed.is_ok() {
-                shared.pods.groups().into_iter().for_each(|group| sooner(&mut due, group, soon));
-            },
+            Some(group) = changed.recv() => News::Of(group),
+            Ok(()) = policies.changed() => News::OfAll,
+            Ok(()) = scalers.changed() => News::OfAll,
+            Ok(()) = nodes.changed() => News::OfAll,
             meta = owners.recv() => match meta {
-                Ok(meta) => {
-                    let group = Group { namespace: meta.identity.namespace.clone(), uid: meta.uid.clone() };
-                    if shared.pods.has(&group) {
-                        sooner(&mut due, group, soon);
-                    }
-                }
-                Err(broadcast::error::RecvError::Lagged(_)) => {
-                    shared.pods.groups().into_iter().for_each(|group| sooner(&mut due, group, soon));
-                }
+                Ok(meta) => News::Maybe(Group {
+                    namespace: meta.identity.namespace.clone(),
+                    uid: meta.uid.clone(),
+                }),
+                Err(broadcast::error::RecvError::Lagged(_)) => News::OfAll,
                 Err(broadcast::error::RecvError::Closed) => break,
             },
-            _ = timer.tick() => {
-                shared.pods.groups().into_iter().for_each(|group| sooner(&mut due, group, soon));
-            }
-            Some(done) = passes.join_next(), if !passes.is_empty() => {
-                // A pass that panicked is looked at again with everything else.
-                let Ok((group, again)) = done else { continue };
-                busy.remove(&group);
-                if let Some(again) = again {
-                    sooner(&mut due, group, Instant::now() + again);
-                }
-            }
-            () = async { tokio::time::sleep_until(wait.unwrap_or_else(Instant::now)).await }, if wait.is_some() => {
-                let now = Instant::now();
-                let ready: Vec<Group> = due
-                    .iter()
-                    .filter(|(group, at)| **at <= now && !busy.contains(*group))
-                    .map(|(group, _)| group.clone())
-                    .take(AT_ONCE - busy.len())
-                    .collect();
-                for group in ready {
-                    due.remove(&group);
-                    busy.insert(group.clone());
+            wish = wishes.recv() => match wish {
+                Ok((namespace, uid)) => News::Maybe(Group { namespace, uid }),
+                Err(broadcast::error::RecvError::Lagged(_)) => News::OfAll,
+                Err(broadcast::error::RecvError::Closed) => break,
+            },
+            _ = timer.tick() => News::OfAll,
+            () = passes.ended() => News::None,
+            () = async { tokio::time::sleep_until(next.unwrap_or_else(Instant::now)).await }, if next.is_some() => {
+                passes.begin(Instant::now(), |group| {
                     let shared = shared.clone();
-                    passes.spawn(async move {
-                        let again = shared.pass(&group).await;
-                        (group, again)
-                    });
-                }
+                    async move { shared.pass(&group).await }
+                });
+                News::None
             }
-        }
+        };
+        let concerned = match news {
+            News::Of(group) => vec![group],
+            News::Maybe(group) => Some(group).filter(|group| shared.pods.has(group)).into_iter().collect(),
+            News::OfAll => shared.pods.groups(),
+            News::None => vec![],
+        };
+        let soon = Instant::now() + TOGETHER;
+        concerned.into_iter().for_each(|group| passes.push(group, soon));
     }
-    passes.shutdown().await;
+    passes.stop().await;
 }
 
-fn sooner(due: &mut HashMap<Group, Instant>, group: Group, at: Instant) {
-    let there = due.entry(group).or_insert(at);
-    *there = (*there).min(at);
+/// Whom something that happened concerns.
+enum News {
+    None,
+    Of(Group),
+    /// A workload, if it has pods that we know.
+    Maybe(Group),
+    OfAll,
 }
 
 impl fmt::Debug for Placer {

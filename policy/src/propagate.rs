@@ -15,10 +15,12 @@ mod link;
 mod look;
 mod members;
 mod place;
+mod readable;
 mod record;
 mod report;
 mod rights;
 mod send;
+mod serving;
 mod templates;
 mod wanted;
 
@@ -31,8 +33,10 @@ use std::{
 
 use federlet_node::metrics::Metrics;
 use federlet_provider::{names::HostId, settings::MemberSettings};
+use jiff::Timestamp;
 use kube::Client;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::{
@@ -49,6 +53,7 @@ use crate::{
     inventory::Key,
     placer::Leading,
     store::{Bindings, Store, View},
+    tainted::{Tainted, of_cluster},
     tell::Tell,
 };
 
@@ -90,10 +95,14 @@ struct Shared {
     along: Mutex<Along>,
     desk: Mutex<HashMap<Key, Entry>>,
     destinations: Mutex<Option<Landscape>>,
+    /// Taints that end what is in a cluster.
+    tainted: Mutex<Tainted>,
     /// Objects with a binding that were looked at: what they need is known.
     looked: Mutex<HashSet<Key>>,
     /// How often looking at an object failed in a row.
     failed: Mutex<HashMap<Key, u32>>,
+    /// Policies that were written, and when: the watch may not have brought it yet.
+    written: Mutex<HashMap<String, Instant>>,
 }
 
 /// Clusters that objects may go to, and the view that they were read from.
@@ -127,8 +136,10 @@ impl Propagator {
             along: Mutex::default(),
             desk: Mutex::default(),
             destinations: Mutex::default(),
+            tainted: Mutex::default(),
             looked: Mutex::default(),
             failed: Mutex::default(),
+            written: Mutex::default(),
         });
         tokio::join!(
             shared.members.run(self.watch.clone()),
@@ -185,7 +196,7 @@ impl Shared {
         match job {
             Job::Everything => self.everything(),
             Job::Kind(kind) => {
-                self.tell_about_kind(&self.store.view(), &kind);
+                self.jobs.soon(Job::Policies);
                 let mut keys = self.templates.keys(&kind);
                 keys.extend(self.members.keys(&kind));
                 let desk = self.desk.lock();
@@ -199,18 +210,21 @@ impl Shared {
             Job::Look(key) => self.look(&key).await,
             Job::Send(key, cluster) => self.send(&key, &cluster).await,
             Job::Report(key) => self.report(&key).await,
+            Job::Policies => self.say_on_policies().await,
         }
     }
 
     fn everything(&self) {
         let view = self.store.view();
         self.members.refresh(&view);
+        self.tainted.lock().note(view.clusters.values().map(|cluster| of_cluster(cluster)), Timestamp::now());
         let (bindings, without) = (self.bindings.all(), self.cluster_bindings.all());
         let kinds = kinds::wanted(&view, bindings.iter().chain(&without).map(|binding| &**binding));
         self.templates.watch_only(&kinds, &self.stop);
         for kind in kinds {
             self.jobs.look_at_kind(kind);
         }
+        self.jobs.soon(Job::Policies);
     }
 }
 

@@ -1,50 +1,14 @@
 //! What of a member's object stays when the host's copy is updated.
 
-use std::collections::BTreeSet;
-
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::prune::{JOB_LABELS, is_token};
 
-/// Annotation with the keys of the labels that we set, so that those which go away can be removed.
-pub const MANAGED_LABELS: &str = "resourcetemplate.karmada.io/managed-labels";
-/// Annotation with the keys of the annotations that we set.
-pub const MANAGED_ANNOTATIONS: &str = "resourcetemplate.karmada.io/managed-annotations";
 /// Label that says that the member scales the workload by itself.
 pub const RETAIN_REPLICAS: &str = "resourcetemplate.karmada.io/retain-replicas";
 
-/// Notes on an object which of its labels and annotations are ours.
-pub fn record_managed(object: &mut Value) {
-    let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
-    let keys = |meta: &Map<String, Value>, field: &str| -> BTreeSet<String> {
-        meta.get(field).and_then(Value::as_object).into_iter().flat_map(Map::keys).cloned().collect()
-    };
-    let labels = keys(meta, "labels");
-    let mut annotations = keys(meta, "annotations");
-    annotations.extend([MANAGED_LABELS.to_owned(), MANAGED_ANNOTATIONS.to_owned()]);
-    let noted = meta.entry("annotations").or_insert_with(|| json!({}));
-    if !noted.is_object() {
-        *noted = json!({});
-    }
-    let join = |keys: BTreeSet<String>| json!(keys.into_iter().collect::<Vec<_>>().join(","));
-    if let Some(noted) = noted.as_object_mut() {
-        noted.insert(MANAGED_LABELS.into(), join(labels));
-        noted.insert(MANAGED_ANNOTATIONS.into(), join(annotations));
-    }
-}
-
-/// Puts into `desired` what the member's object keeps.
-pub fn retain(desired: &mut Value, observed: &Value) {
-    for field in ["resourceVersion", "finalizers", "ownerReferences"] {
-        keep(desired, observed, &format!("/metadata/{field}"));
-    }
-    keep_unmanaged(desired, observed, "labels", MANAGED_LABELS);
-    keep_unmanaged(desired, observed, "annotations", MANAGED_ANNOTATIONS);
-    retain_by_kind(desired, observed);
-}
-
-/// Puts into `desired` what the member's object keeps because of its kind: all that there is to do where the API server
-/// itself knows which fields are whose.
+/// Puts into `desired` what the member's object keeps because of its kind. All else the API server sees to, which knows
+/// which fields are whose.
 pub fn retain_by_kind(desired: &mut Value, observed: &Value) {
     match desired.get("kind").and_then(Value::as_str).unwrap_or_default() {
         "Deployment" => {
@@ -123,21 +87,6 @@ fn set(object: &mut Value, pointer: &str, value: Value) {
     *at = value;
 }
 
-/// Keeps labels or annotations that only the member has; those that were ours and are gone go away there too.
-fn keep_unmanaged(desired: &mut Value, observed: &Value, field: &str, record: &str) {
-    let managed = observed.pointer("/metadata/annotations").and_then(|annotations| annotations.get(record));
-    let managed: BTreeSet<&str> = managed.and_then(Value::as_str).unwrap_or_default().split(',').collect();
-    let Some(live) = observed.pointer(&format!("/metadata/{field}")).and_then(Value::as_object) else {
-        return;
-    };
-    for (key, value) in live.iter().filter(|(key, _)| !managed.contains(key.as_str())) {
-        let pointer = format!("/metadata/{field}/{}", key.replace('/', "~1"));
-        if desired.pointer(&pointer).is_none() {
-            set(desired, &pointer, value.clone());
-        }
-    }
-}
-
 /// Adds the items that only the member has.
 fn union(desired: &mut Value, observed: &Value, field: &str) {
     let Some(live) = observed.get(field).and_then(Value::as_array) else { return };
@@ -158,18 +107,6 @@ mod tests {
     #[test]
     fn tables() {
         for (desired, observed, pointer, expected) in [
-            (
-                json!({"metadata": {}}),
-                json!({"metadata": {"resourceVersion": "7"}}),
-                "/metadata/resourceVersion",
-                json!("7"),
-            ),
-            (
-                json!({"metadata": {"labels": {"a": "new"}}}),
-                json!({"metadata": {"labels": {"a": "old", "theirs": "1", "gone": "1"}, "annotations": {MANAGED_LABELS: "a,gone"}}}),
-                "/metadata/labels",
-                json!({"a": "new", "theirs": "1"}),
-            ),
             (
                 json!({"kind": "Deployment", "metadata": {"labels": {RETAIN_REPLICAS: "true"}}, "spec": {"replicas": 1}}),
                 json!({"spec": {"replicas": 9}}),
@@ -232,25 +169,8 @@ mod tests {
             ),
         ] {
             let mut found = desired.clone();
-            retain(&mut found, &observed);
+            retain_by_kind(&mut found, &observed);
             assert_eq!(found.pointer(pointer), Some(&expected), "{desired}");
         }
-    }
-
-    #[test]
-    fn a_key_that_was_ours_and_is_gone_goes_away() {
-        let mut first = json!({"metadata": {"labels": {"a": "1", "b": "2"}, "annotations": {"x/y": "1"}}});
-        record_managed(&mut first);
-        let mut live = first.clone();
-        live["metadata"]["annotations"]["theirs"] = json!("1");
-        let mut second = json!({"metadata": {"labels": {"a": "1"}}});
-        record_managed(&mut second);
-        retain(&mut second, &live);
-        assert_eq!(second["metadata"]["labels"], json!({"a": "1"}));
-        let annotations = second["metadata"]["annotations"].as_object().unwrap();
-        assert_eq!(annotations.keys().collect::<Vec<_>>(), [MANAGED_ANNOTATIONS, MANAGED_LABELS, "theirs"]);
-        let again = second.clone();
-        retain(&mut second, &again);
-        assert_eq!(second, again, "an object that is as desired does not change");
     }
 }

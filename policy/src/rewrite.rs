@@ -3,7 +3,7 @@
 //! An override is about a workload. It is made on the workload as it was when the pod came from it, and what that changed
 //! in the template is carried over to the pod.
 
-mod workloads;
+pub(crate) mod workloads;
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
@@ -91,23 +91,9 @@ impl Rewriter {
                 "its pods cannot be overridden: where {} keeps them is not known",
                 meta.identity.kind
             );
-            about.iter().for_each(|policy| self.tell.warn(reference(policy), "NotApplicable", &note));
+            about.iter().for_each(|policy| self.tell.warn(policy.reference(), "NotApplicable", &note));
             return Ok(None);
         };
-        // How many copies there are in a cluster, the placer sees to.
-        let seen_to = |path: &&String| *path == overrides::REPLICAS && stamp::is_copy(pod.json());
-        let outside: Vec<&str> =
-            projection.not_applicable.iter().filter(|path| !seen_to(path)).map(String::as_str).collect();
-        if !outside.is_empty() {
-            let paths = outside.join(", ");
-            let note = format!(
-                "what it changes in {} {} outside of the pods has no effect on pods: {paths}",
-                meta.identity.kind, meta.identity.name
-            );
-            about
-                .iter()
-                .for_each(|policy| self.tell.warn(reference(policy), "NotApplicableAtPodLevel", &note));
-        }
         if projection.is_empty() {
             return Ok(None);
         }
@@ -137,14 +123,9 @@ impl Rewriter {
     /// Said on the policy; the pod is told by whoever asked.
     fn failed(&self, about: &[&Arc<Override>], workload: &Meta, failure: &Failure) -> ProviderError {
         let why = format!("{failure}: {}", failure.source);
-        let named = |policy: &&&Arc<Override>| {
-            let policy = policy.policy();
-            let name = policy.namespace.map_or(policy.name.to_owned(), |ns| format!("{ns}/{}", policy.name));
-            name == failure.policy
-        };
-        if let Some(policy) = about.iter().find(named) {
+        if let Some(policy) = about.iter().find(|policy| policy.policy().key() == failure.policy) {
             let note = format!("{} {}: {why}", workload.identity.kind, workload.identity.name);
-            self.tell.warn(reference(policy), "ApplyOverridePolicyFailed", &note);
+            self.tell.warn(policy.reference(), "ApplyOverridePolicyFailed", &note);
         }
         ProviderError::rejected("ApplyOverridePolicyFailed", why)
     }
@@ -214,19 +195,6 @@ fn owner(pod: &Pod, workload: &Workload) -> Owner {
     }
     let Workload { api_version, kind, name, uid } = workload.clone();
     Owner { api_version, kind, name, uid }
-}
-
-fn reference(policy: &Override) -> ObjectReference {
-    let looked_at = policy.policy();
-    let kind = if looked_at.namespace.is_some() { "OverridePolicy" } else { "ClusterOverridePolicy" };
-    ObjectReference {
-        api_version: Some("policy.karmada.io/v1alpha1".into()),
-        kind: Some(kind.into()),
-        namespace: looked_at.namespace.map(str::to_owned),
-        name: Some(looked_at.name.to_owned()),
-        uid: Some(policy.uid().to_owned()),
-        ..ObjectReference::default()
-    }
 }
 
 /// A digest of what was changed and cannot change in a pod that runs: all of its spec but images.

@@ -146,6 +146,15 @@ pub fn select(
     Ok(chosen)
 }
 
+/// Whether clusters are in more groups than one of the constraints allows.
+pub(crate) fn exceeded(constraints: &[SpreadConstraint], clusters: &[&Cluster]) -> bool {
+    constraints.iter().any(|constraint| {
+        let key = Key::of(constraint);
+        let used: BTreeSet<String> = clusters.iter().flat_map(|cluster| key.groups(cluster)).collect();
+        used.len() as u64 > at_most(constraint)
+    })
+}
+
 /// Candidates as indexes, the preferred first.
 fn in_order(candidates: &[Candidate<'_>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..candidates.len()).collect();

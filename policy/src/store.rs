@@ -25,7 +25,10 @@ pub use self::{
     bindings::Bindings,
     view::{Override, Propagation, View},
 };
-pub(crate) use self::{bindings::from_cluster, view::Kind};
+pub(crate) use self::{
+    bindings::{changed_since, from_cluster, only_onto},
+    view::Kind,
+};
 use crate::{
     api::{Cluster, ClusterOverridePolicy, ClusterPropagationPolicy, OverridePolicy, PropagationPolicy},
     store::kept::Kept,

@@ -15,6 +15,8 @@ use crate::{
     inventory::{Inventory, Key},
     object::Identity,
     place::Peer,
+    placer::as_seen,
+    propagate::kinds::is_copied,
     render::render,
 };
 
@@ -33,12 +35,30 @@ pub struct Entry {
     pub rendered: BTreeMap<String, Value>,
     /// Why it cannot be made for a cluster.
     pub errors: BTreeMap<String, String>,
+    /// Why nothing can be decided for it.
+    pub malformed: Option<String>,
 }
 
 impl Entry {
+    /// Of an object that cannot be understood.
+    fn malformed(key: Key, why: String) -> Self {
+        Self {
+            key,
+            decision: Decision::without(None, Verdict::NoPolicy, false),
+            follows: BTreeSet::new(),
+            clusters: BTreeMap::new(),
+            rendered: BTreeMap::new(),
+            errors: BTreeMap::new(),
+            malformed: Some(why),
+        }
+    }
+
     /// Why it is not simply placed, in plain words.
     #[must_use]
     pub fn reason(&self) -> Option<String> {
+        if self.malformed.is_some() {
+            return None;
+        }
         let mut own = self.decision.reason();
         if self.decision.verdict == Verdict::NoPolicy && self.key.kind == "Namespace" {
             own =
@@ -52,11 +72,11 @@ impl Entry {
         Some(own.map_or_else(|| along.clone(), |own| format!("{own}; {along}")))
     }
 
-    /// What went wrong, cluster by cluster.
+    /// What went wrong, as a whole or cluster by cluster.
     #[must_use]
     pub fn error(&self) -> Option<String> {
         let each = self.errors.iter().map(|(cluster, why)| format!("{cluster}: {why}"));
-        let all = each.collect::<Vec<_>>().join("; ");
+        let all = self.malformed.clone().into_iter().chain(each).collect::<Vec<_>>().join("; ");
         (!all.is_empty()).then_some(all)
     }
 }
@@ -74,11 +94,18 @@ pub fn survey(inventory: &Inventory) -> Vec<Entry> {
     let is_definition = |identity: &Identity| identity.kind == "CustomResourceDefinition";
     let mut destinations = world.destinations.to_vec();
     for definitions in [true, false] {
+        let for_pods: Vec<Destination> = destinations.iter().map(ready_for_pods).collect();
         let world = World { destinations: &destinations, ..world.clone() };
         for (index, object) in templates.iter().enumerate() {
             if is_definition(&identities[index]) == definitions {
                 let previous = inventory.previous(&Key::of(object));
-                let decision = decide(&world, object, &previous, places.peers(index));
+                let world = if has_pods(&identities[index]) {
+                    World { destinations: &for_pods, ..world.clone() }
+                } else {
+                    world.clone()
+                };
+                let decision =
+                    decide(&world, object, &previous, places.peers(index).chain(inventory.peers()));
                 places.set(index, &decision.shares);
                 decisions[index] = Some(decision);
             }
@@ -94,7 +121,29 @@ pub fn survey(inventory: &Inventory) -> Vec<Entry> {
     let decisions: Vec<Decision> = decisions.into_iter().flatten().collect();
     let entries = along(&templates, decisions);
     let world = World { destinations: &destinations, ..world };
-    entries.into_iter().zip(&templates).map(|(entry, object)| made(&world, object, entry)).collect()
+    let mut entries: Vec<Entry> =
+        entries.into_iter().zip(&templates).map(|(entry, object)| made(&world, object, entry)).collect();
+    // From behind, so that those before stay where they are.
+    for (before, key, why) in inventory.malformed().iter().rev() {
+        entries.insert(*before, Entry::malformed(key.clone(), why.clone()));
+    }
+    entries
+}
+
+/// Whether pods of the object leave the host, not the object itself.
+fn has_pods(object: &Identity) -> bool {
+    !is_copied(object)
+}
+
+/// A cluster as the placer sees it: one that says that it is not ready takes no new pods. One that says nothing is
+/// given the benefit of the doubt.
+fn ready_for_pods(destination: &Destination) -> Destination {
+    let mut destination = destination.clone();
+    let status = destination.cluster.status.as_ref();
+    if status.is_some_and(|status| status.conditions.iter().any(|condition| condition.type_ == "Ready")) {
+        destination.cluster = as_seen(&destination.cluster);
+    }
+    destination
 }
 
 /// Where all objects are, as far as it is known.
@@ -187,7 +236,8 @@ fn along(templates: &[Value], decisions: Vec<Decision>) -> Vec<Entry> {
         }
         let follows = leaders.map(|&leader| keys[leader].clone()).collect();
         let key = keys[index].clone();
-        Entry { key, decision, follows, clusters, rendered: BTreeMap::new(), errors: BTreeMap::new() }
+        let (rendered, errors) = (BTreeMap::new(), BTreeMap::new());
+        Entry { key, decision, follows, clusters, rendered, errors, malformed: None }
     };
     decisions.into_iter().enumerate().map(entry).collect()
 }

@@ -149,8 +149,7 @@ proptest! {
         let once = pruned.clone();
         prune::prune(&mut pruned);
         prop_assert_eq!(&pruned, &once);
-        retain::retain(&mut pruned, &other);
-        retain::record_managed(&mut pruned);
+        retain::retain_by_kind(&mut pruned, &other);
         if let Some(projection) = Projection::between(&object, &other) {
             let _ = projection.apply(&pruned);
         }

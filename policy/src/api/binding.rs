@@ -48,7 +48,7 @@ pub struct ResourceBindingSpec {
     /// The object.
     pub resource: ObjectReference,
     /// Whether what the object refers to goes with it.
-    #[serde(default, skip_serializing_if = "super::is_false")]
+    #[serde(default, skip_serializing_if = "super::is_zero")]
     pub propagate_deps: bool,
     /// What one replica needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,12 +62,22 @@ pub struct ResourceBindingSpec {
     /// How many copies of pods there should be in all these clusters, where each pod has one in several.
     #[serde(default, skip_serializing_if = "super::is_zero")]
     pub copies: i32,
+    /// The number in the name of the first of these pods, where names are numbered and do not begin with zero.
+    #[serde(default, skip_serializing_if = "super::is_zero")]
+    pub first_ordinal: i32,
+    /// Whether an autoscaler counts the pods: then copies do not have their labels, or it would count them, too.
+    #[serde(default, skip_serializing_if = "super::is_zero")]
+    pub autoscaled: bool,
     /// The placement that the choice follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
     /// Clusters that the object is leaving.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub graceful_eviction_tasks: Vec<GracefulEvictionTask>,
+    /// Clusters that the object left because it was not healthy there. It goes back when its pods are made from another
+    /// template, or when a person asks for a fresh decision.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_clusters: Vec<LeftCluster>,
     /// Bindings whose objects refer to this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub required_by: Vec<BindingSnapshot>,
@@ -92,6 +102,14 @@ pub struct ResourceBindingSpec {
     /// The priority that was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule_priority: Option<SchedulePriorityValue>,
+}
+
+impl ResourceBindingSpec {
+    /// Clusters that the object is leaving or has left.
+    pub fn left(&self) -> impl Iterator<Item = &str> {
+        let leaving = self.graceful_eviction_tasks.iter().map(|task| task.from_cluster.as_str());
+        leaving.chain(self.left_clusters.iter().map(|left| left.name.as_str()))
+    }
 }
 
 /// The same words for objects without a namespace.
@@ -160,6 +178,14 @@ pub struct ReplicaRequirements {
     pub priority_class_name: String,
 }
 
+impl ReplicaRequirements {
+    /// Its priority class, if it has one.
+    #[must_use]
+    pub fn class(&self) -> Option<String> {
+        Some(self.priority_class_name.clone()).filter(|class| !class.is_empty())
+    }
+}
+
 /// The nodes that a replica may run on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -222,6 +248,30 @@ pub struct GracefulEvictionTask {
     /// The clusters the object was in when it was decided.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clusters_before_failover: Vec<String>,
+}
+
+impl GracefulEvictionTask {
+    /// Whether what is in the old cluster stays while the task is there.
+    #[must_use]
+    pub fn keeps_old(&self) -> bool {
+        match self.suppress_deletion {
+            Some(suppressed) => suppressed,
+            None => self.purge_mode.unwrap_or_default().is_graceful(),
+        }
+    }
+}
+
+/// A cluster that the object left because it was not healthy there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LeftCluster {
+    /// Name of the cluster.
+    pub name: String,
+    /// The templates that its pods had then, by their hashes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub templates: Vec<String>,
+    /// When.
+    pub since: Time,
 }
 
 /// A binding whose object refers to this one, with its clusters.
@@ -291,7 +341,7 @@ pub struct AggregatedStatusItem {
     #[schemars(schema_with = "super::schema::any_object")]
     pub status: Option<Value>,
     /// Whether the object was applied there.
-    #[serde(default, skip_serializing_if = "super::is_false")]
+    #[serde(default, skip_serializing_if = "super::is_zero")]
     pub applied: bool,
     /// Why not, if not.
     #[serde(default, skip_serializing_if = "String::is_empty")]

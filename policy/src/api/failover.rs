@@ -16,6 +16,14 @@ pub struct Failover {
     pub cluster: Option<ClusterFailover>,
 }
 
+impl Failover {
+    /// Whether pods in a cluster that fails wait for those that come elsewhere, instead of going first.
+    #[must_use]
+    pub fn waits_in_failed_clusters(&self) -> bool {
+        self.cluster.as_ref().is_some_and(|cluster| cluster.purge_mode.is_graceful())
+    }
+}
+
 /// Failover of an application that is unhealthy in a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

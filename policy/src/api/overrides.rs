@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,7 @@ use super::{ClusterAffinity, ResourceSelector};
     kind = "OverridePolicy",
     plural = "overridepolicies",
     namespaced,
+    status = "OverrideStatus",
     shortname = "op",
     category = "karmada-io",
     derive = "PartialEq",
@@ -49,6 +51,7 @@ pub struct OverrideSpec {
     version = "v1alpha1",
     kind = "ClusterOverridePolicy",
     plural = "clusteroverridepolicies",
+    status = "OverrideStatus",
     shortname = "cop",
     category = "karmada-io",
     derive = "PartialEq",
@@ -56,6 +59,17 @@ pub struct OverrideSpec {
 )]
 #[serde(transparent)]
 pub struct ClusterOverrideSpec(pub OverrideSpec);
+
+/// What hinders a policy. Karmada's policies have no status; nobody who writes policies has to know of this one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OverrideStatus {
+    /// `PathsApplicable`: `False` while the policy changes something of a workload that means nothing for its pods, with what.
+    /// `RulesApplied`: `False` while a rule cannot be made on a workload in a cluster, with why; its pods wait there.
+    /// Each is absent as long as nothing was wrong.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
 
 /// What changes in some clusters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

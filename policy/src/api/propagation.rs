@@ -1,5 +1,6 @@
 //! PropagationPolicy and ClusterPropagationPolicy: which objects go where.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ use super::{Failover, Placement, ResourceSelector, Suspension};
     kind = "PropagationPolicy",
     plural = "propagationpolicies",
     namespaced,
+    status = "PropagationStatus",
     shortname = "pp",
     category = "karmada-io",
     derive = "PartialEq",
@@ -86,6 +88,7 @@ impl PropagationSpec {
     version = "v1alpha1",
     kind = "ClusterPropagationPolicy",
     plural = "clusterpropagationpolicies",
+    status = "PropagationStatus",
     shortname = "cpp",
     category = "karmada-io",
     derive = "PartialEq",
@@ -96,6 +99,17 @@ impl PropagationSpec {
 )]
 #[serde(transparent)]
 pub struct ClusterPropagationSpec(pub PropagationSpec);
+
+/// What hinders a policy. Karmada's policies have no status; nobody who writes policies has to know of this one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PropagationStatus {
+    /// `ObjectsReadable`: `False` while the host does not let Federlet read a kind that the policy selects, with what to do.
+    /// `FieldsEffective`: `False` while the policy says something that has no effect here, with what and why.
+    /// Each is absent as long as nothing was wrong.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
 
 /// Whether objects are taken over from other policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

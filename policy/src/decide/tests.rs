@@ -244,6 +244,8 @@ fn what_was_decided_before() {
         leaving: BTreeSet::from(["m3".to_owned()]),
         fresh: false,
         frozen: false,
+        revision: None,
+        former: None,
     };
     assert_eq!(Previous::of(&spec, None), expected);
     for (decided, fresh) in [("2026-01-01T00:00:00Z", true), ("2026-01-03T00:00:00Z", false)] {
@@ -254,6 +256,35 @@ fn what_was_decided_before() {
         let found = Previous::of(&spec, Some(&status));
         assert_eq!((found.fresh, found.affinity.as_deref()), (fresh, Some("near")));
     }
+}
+
+/// As a running host does: what a policy said holds when it is gone.
+#[test]
+fn a_policy_that_is_gone_is_obeyed_until_another_has_the_object() {
+    let binding: ResourceBinding = serde_json::from_value(json!({
+        "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+        "metadata": {"name": "web-deployment", "namespace": "shop",
+            "labels": {"propagationpolicy.karmada.io/permanent-id": "i"},
+            "annotations": {"propagationpolicy.karmada.io/namespace": "shop", "propagationpolicy.karmada.io/name": "old"}},
+        "spec": {"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": "shop"},
+            "placement": {"clusterAffinity": {"clusterNames": ["m2"]}}, "clusters": [{"name": "m2", "replicas": 1}]},
+    }))
+    .unwrap();
+    let before = Previous::of_binding(&binding);
+    let found = decided([], &deployment(2), &before);
+    assert_eq!((found.policy.as_ref(), &found.shares), (None, &shares(&[("m2", 2)])));
+    let reason = found.reason().unwrap();
+    assert!(reason.starts_with("policy shop/old is gone: "), "{reason}");
+    let other = policy(
+        "PropagationPolicy",
+        "new",
+        json!({"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}],
+            "placement": {"clusterAffinity": {"clusterNames": ["m1"]}}}),
+    );
+    let found = decided([other], &deployment(2), &before);
+    assert_eq!((found.shares.clone(), found.reason()), (shares(&[("m1", 2)]), None));
+    // What nobody ever had goes nowhere.
+    assert_eq!(decided([], &deployment(2), &Previous::default()).verdict, Verdict::NoPolicy);
 }
 
 /// Odd replicas go by the UID, and so do the completions of a Job.
@@ -283,4 +314,44 @@ fn duplicated_completions_stay() {
         &Previous::default(),
     );
     assert_eq!((found.completions, found.shares.len()), (None, 3));
+}
+
+#[test]
+fn a_lazy_policy_waits_for_the_object() {
+    let lazy = |kind: &str, version: &str| {
+        policy(
+            "PropagationPolicy",
+            "p",
+            json!({"resourceSelectors": [{"apiVersion": version, "kind": kind}], "activationPreference": "Lazy",
+                "placement": {"clusterAffinity": {"clusterNames": ["m2"]}}}),
+        )
+    };
+    let config =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "shop"}});
+    for (mut object, version, field, now, next) in [
+        (deployment(2), "apps/v1", "generation", json!(4), json!(5)),
+        (config, "v1", "resourceVersion", json!("4"), json!("5")),
+    ] {
+        let binding: ResourceBinding = serde_json::from_value(json!({
+            "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+            "metadata": {"name": "b", "namespace": "shop",
+                "labels": {"propagationpolicy.karmada.io/permanent-id": "i"},
+                "annotations": {"propagationpolicy.karmada.io/namespace": "shop",
+                    "propagationpolicy.karmada.io/name": "p", GENERATION: "4"}},
+            "spec": {"resource": {"apiVersion": version, "kind": object["kind"], "name": "x"},
+                "placement": {"clusterAffinity": {"clusterNames": ["m1"]}}, "clusters": [{"name": "m1", "replicas": 2}]},
+        }))
+        .unwrap();
+        let previous = Previous::of_binding(&binding);
+        let kind = object["kind"].as_str().unwrap().to_owned();
+        object["metadata"][field] = now;
+        let untouched = decided([lazy(&kind, version)], &object, &previous);
+        assert_eq!(untouched.shares.keys().collect::<Vec<_>>(), ["m1"], "{kind}");
+        assert!(untouched.reason().unwrap().starts_with("its policy is Lazy: "), "{kind}");
+        assert!(untouched.rejected.contains_key("m2"), "{kind}");
+        object["metadata"][field] = next;
+        let changed = decided([lazy(&kind, version)], &object, &previous);
+        assert_eq!(changed.shares.keys().collect::<Vec<_>>(), ["m2"], "{kind}");
+        assert_eq!(changed.reason(), None, "{kind}");
+    }
 }

@@ -5,6 +5,8 @@
 
 use std::cmp::Ordering;
 
+use crate::digest;
+
 /// Decides between clusters with equal quotients and equally many replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TieBreak {
@@ -19,11 +21,7 @@ impl TieBreak {
     /// By the workload's UID, so that the odd replicas of many workloads do not all go to one cluster.
     #[must_use]
     pub fn by_uid(uid: &str) -> Self {
-        // FNV-1a, 32 bits.
-        let hash = uid
-            .bytes()
-            .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-        if !uid.is_empty() && hash % 2 == 1 { Self::LastName } else { Self::FirstName }
+        if !uid.is_empty() && digest::short(uid) % 2 == 1 { Self::LastName } else { Self::FirstName }
     }
 
     fn compare(self, a: &str, b: &str) -> Ordering {

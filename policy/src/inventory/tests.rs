@@ -35,6 +35,12 @@ fn what_an_api_server_would_refuse_is_refused() {
             "PropagationPolicy default/p is refused: spec.placement: clusterAffinities cannot co-exist with clusterAffinity",
         ),
         (
+            policy(
+                json!({"resourceSelectors": selectors, "placement": {"clusterAffinity": {"clusterName": ["m1"]}}}),
+            ),
+            "PropagationPolicy default/p is refused: spec.placement.clusterAffinity.clusterName: unknown field",
+        ),
+        (
             json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "spec": {}, "metadata": {"name": "m1", "annotations": {"federlet.io/available-replicas": "many"}}}),
             "Cluster m1 is refused: annotation federlet.io/available-replicas is \"many\": give a whole number of replicas",
         ),
@@ -49,6 +55,14 @@ fn what_an_api_server_would_refuse_is_refused() {
     ] {
         assert_eq!(Inventory::default().add(given).unwrap_err().to_string(), text);
     }
+}
+
+#[test]
+fn what_an_api_server_took_is_not_refused_for_its_fields() {
+    let newer = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "ClusterPropagationPolicy", "metadata": {"name": "p"},
+        "spec": {"resourceSelectors": [{"apiVersion": "v1", "kind": "Service"}], "newer": true}});
+    assert!(Inventory::default().add(newer.clone()).is_err());
+    assert_eq!(Inventory::stored().add(newer), Ok(()));
 }
 
 #[test]
@@ -69,6 +83,27 @@ fn twice_is_an_error_unless_it_is_the_same() {
     let other = object("v1", "Service", json!({"name": "a", "namespace": "default", "labels": {"x": "y"}}));
     assert_eq!(inventory.add(other).unwrap_err().to_string(), "Service default/a is given twice");
     assert_eq!(inventory.templates().len(), 1);
+}
+
+#[test]
+fn a_binding_is_about_an_object_of_its_own_namespace() {
+    let mut inventory = Inventory::default();
+    let binding = |name: &str, resource: Value| {
+        json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding", "metadata": {"name": name, "namespace": "shop"},
+            "spec": {"resource": resource, "clusters": [{"name": "m1", "replicas": 2}]}})
+    };
+    for given in [
+        object("apps/v1", "Deployment", json!({"name": "web", "namespace": "shop"})),
+        binding("web-deployment", json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"})),
+        binding("db-deployment", json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "db"})),
+    ] {
+        inventory.add(given).unwrap();
+    }
+    let previous = inventory.previous(&Key::of(&inventory.templates()[0]));
+    assert_eq!(previous.shares.get("m1"), Some(&2));
+    let idle: Vec<String> =
+        inventory.idle_bindings().iter().map(|(binding, of)| format!("{binding}: {of}")).collect();
+    assert_eq!(idle, ["ResourceBinding shop/db-deployment: Deployment shop/db"]);
 }
 
 #[test]

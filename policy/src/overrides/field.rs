@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use super::{OverrideError, patch};
-use crate::api::FieldOverrider;
+use crate::{api::FieldOverrider, yaml};
 
 pub(super) fn apply(object: &mut Value, change: &FieldOverrider) -> Result<(), OverrideError> {
     let path = change.field_path.as_str();
@@ -20,8 +20,7 @@ pub(super) fn apply(object: &mut Value, change: &FieldOverrider) -> Result<(), O
         *text = document.to_string();
     }
     if !change.yaml.is_empty() {
-        let mut document: Value =
-            serde_saphyr::from_str(text).map_err(|error| fail("YAML", error.to_string()))?;
+        let mut document = yaml::read(text).map_err(|error| fail("YAML", error))?;
         patch_document(&mut document, &change.yaml)?;
         *text = serde_saphyr::to_string(&document).map_err(|error| fail("YAML", error.to_string()))?;
     }

@@ -19,9 +19,6 @@ pub enum ImageError {
     /// Neither a tag nor a digest.
     #[error("{0:?} is neither a tag nor a digest")]
     Tag(String),
-    /// The operation needs a value and has none.
-    #[error("value is required for add or replace operation on an image")]
-    NoValue,
 }
 
 /// An image reference in parts.
@@ -92,15 +89,22 @@ impl Image {
         operator: PatchOperator,
         value: &str,
     ) -> Result<(), ImageError> {
+        if operator == PatchOperator::Add && value.is_empty() {
+            return Ok(());
+        }
         let current = match component {
             ImageComponent::Registry => &self.registry,
             ImageComponent::Repository => &self.repository,
-            ImageComponent::Tag if self.digest.is_empty() => &self.tag,
-            ImageComponent::Tag => &self.digest,
+            // Where there are both, people mean the one that they read.
+            ImageComponent::Tag if self.tag.is_empty() => &self.digest,
+            ImageComponent::Tag => &self.tag,
         };
         let new = match operator {
             PatchOperator::Remove => String::new(),
-            _ if value.is_empty() => return Err(ImageError::NoValue),
+            // To have no tag, one says remove.
+            PatchOperator::Replace if value.is_empty() && component == ImageComponent::Tag => {
+                return Err(ImageError::Tag(String::new()));
+            }
             PatchOperator::Add => format!("{current}{value}"),
             PatchOperator::Replace => value.to_owned(),
         };
@@ -277,6 +281,15 @@ mod tests {
             (&both, Registry, Remove, "", Some(&both["r.io/".len()..])),
             ("a:1", Tag, Replace, "no tag", None),
             ("a:1", Tag, Replace, "", None),
+            ("a:1", Tag, Add, "", Some("a:1")),
+            (&digested, Tag, Add, "", Some(&*digested)),
+            (&both, Tag, Add, "", Some(&*both)),
+            (&both, Tag, Add, "-edge", Some("r.io/a:1-edge")),
+            (&both, Tag, Replace, "2", Some("r.io/a:2")),
+            (&both, Tag, Remove, "", Some("r.io/a")),
+            (&digested, Tag, Add, "-edge", None),
+            ("r.io/a:1", Registry, Replace, "", Some("a:1")),
+            ("r.io/a:1", Repository, Replace, "", None),
             ("a:1", Registry, Replace, "not a registry", None),
         ] {
             let mut found = text.to_owned();

@@ -154,6 +154,24 @@ fn texts_in_fields() {
 }
 
 #[test]
+fn what_a_change_of_a_text_does_not_name_stays_what_it_is() {
+    let text = "mode: 0644\nhost: x\nversion: \"1.10\"\nid: \"0644\"\nanswer: \"yes\"\nratio: 1.5\nbig: 9007199254740993\nnothing: null\n";
+    let config =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"c.yaml": text}});
+    let change = json!({"fieldOverrider": [{"fieldPath": "/data/c.yaml",
+        "yaml": [{"subPath": "/host", "operator": "replace", "value": "y"}]}]});
+    let object = changed(config, change).unwrap();
+    let written = object["data"]["c.yaml"].as_str().unwrap();
+    let expected = json!({"mode": 420, "host": "y", "version": "1.10", "id": "0644", "answer": "yes", "ratio": 1.5,
+        "big": 9_007_199_254_740_993_u64, "nothing": null});
+    assert_eq!(crate::yaml::read(written).unwrap(), expected, "{written}");
+    // Other readers take words like these for something else unless they are quoted.
+    for line in ["mode: 420", "id: \"0644\"", "version: \"1.10\"", "answer: \"yes\""] {
+        assert!(written.lines().any(|one| one.replace('\'', "\"") == line), "{line} in {written}");
+    }
+}
+
+#[test]
 fn the_order_of_policies_and_rules() {
     let spec = |selector: Value, value: &str| -> OverrideSpec {
         let label = |value: &str| json!({"labelsOverrider": [{"operator": "add", "value": {"who": value, value: "1"}}]});

@@ -37,7 +37,7 @@ pub(super) struct Cover {
     watch: Client,
     store: Arc<Store>,
     bindings: Arc<Bindings>,
-    own: &'static str,
+    pub(super) own: &'static str,
     /// Each namespace, and whether it has the label.
     namespaces: Mutex<HashMap<String, bool>>,
     changed: Notify,
@@ -60,6 +60,11 @@ impl Cover {
             namespaces: Mutex::default(),
             changed: Notify::new(),
         }
+    }
+
+    /// The namespaces of the host.
+    pub(super) fn namespaces(&self) -> BTreeSet<String> {
+        self.namespaces.lock().keys().cloned().collect()
     }
 
     pub(super) async fn run(&self, stop: CancellationToken) {

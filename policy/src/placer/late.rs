@@ -4,7 +4,7 @@
 //! created does not matter; those that do not are left alone, and say so.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -14,9 +14,15 @@ use kube::{Api, Client, ResourceExt, api::ListParams, core::PartialObjectMeta};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{Shared, cover::covered, evict::Evicted};
+use super::{
+    Shared,
+    cover::{Cover, covered},
+    evict::Evicted,
+};
 use crate::{
+    daemon::{self, Nodes},
     govern::govern,
+    object::Identity,
     owners::{Meta, Owner},
     stamp,
 };
@@ -28,19 +34,26 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// And how often otherwise.
 const EVERY: Duration = Duration::from_secs(300);
 const PAGE: u32 = 500;
+/// Pods that are over stay where they were.
+const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-pub(super) async fn run(shared: &Arc<Shared>, watch: &Client, own: &'static str, stop: &CancellationToken) {
+pub(super) async fn run(shared: &Arc<Shared>, cover: &Cover, watch: &Client, stop: &CancellationToken) {
     let mut changes = shared.store.changes();
     let mut owners = shared.owners.changes();
-    let mut policies = None;
+    let (mut policies, mut daemons) = (None, BTreeMap::new());
     let mut left: BTreeSet<String> = BTreeSet::new();
     loop {
         // Only a change of policies concerns everybody.
         let now: Vec<usize> =
             shared.store.view().propagation.iter().map(|policy| Arc::as_ptr(policy).addr()).collect();
         if policies.replace(now.clone()).is_none_or(|before| before != now) {
-            left.extend(covered_namespaces(shared, own));
+            left.extend(covered_namespaces(shared, cover));
         }
+        // A daemon set has pods on all nodes already, and other clusters may be meant now.
+        let now = daemon_nodes(shared);
+        let changed = now.iter().filter(|(set, nodes)| daemons.get(*set) != Some(*nodes));
+        left.extend(changed.map(|((namespace, _), _)| namespace.clone()).filter(|name| name != cover.own));
+        daemons = now;
         for namespace in std::mem::take(&mut left) {
             match look(shared, watch, &namespace).await {
                 Ok(0) => {}
@@ -57,11 +70,11 @@ pub(super) async fn run(shared: &Arc<Shared>, watch: &Client, own: &'static str,
             // Labels of a workload may have changed so that a policy selects it now.
             meta = owners.recv() => match meta {
                 Ok(meta) => left.extend(is_new(shared, &meta).then(|| meta.identity.namespace.clone())),
-                Err(_) => left.extend(covered_namespaces(shared, own)),
+                Err(_) => left.extend(covered_namespaces(shared, cover)),
             },
             () = tokio::time::sleep(if left.is_empty() { EVERY } else { AGAIN }) => {
                 if left.is_empty() {
-                    left.extend(covered_namespaces(shared, own));
+                    left.extend(covered_namespaces(shared, cover));
                 }
             }
         }
@@ -74,10 +87,24 @@ pub(super) async fn run(shared: &Arc<Shared>, watch: &Client, own: &'static str,
     }
 }
 
-fn covered_namespaces(shared: &Arc<Shared>, own: &str) -> BTreeSet<String> {
-    let all: BTreeSet<String> =
-        shared.owners.all(None).iter().map(|meta| meta.identity.namespace.clone()).collect();
-    covered(&shared.store.view(), all.iter(), [], own)
+fn covered_namespaces(shared: &Arc<Shared>, cover: &Cover) -> BTreeSet<String> {
+    let mut all = cover.namespaces();
+    // They may be known before their namespaces are.
+    all.extend(shared.owners.all(None).iter().map(|meta| meta.identity.namespace.clone()));
+    covered(&shared.store.view(), all.iter(), [], cover.own)
+}
+
+/// The nodes on which pods of each daemon set are to run, by its namespace and UID, as far as a policy says.
+fn daemon_nodes(shared: &Arc<Shared>) -> BTreeMap<(String, String), BTreeSet<String>> {
+    let view = shared.store.view();
+    let sets = shared.owners.all(None).into_iter().filter(|meta| meta.identity.kind == "DaemonSet");
+    sets.filter_map(|meta| {
+        let binding = shared.bindings.get(&meta.uid);
+        let governed = govern(&meta, &view, binding.as_deref()).filter(|governed| governed.current)?;
+        let nodes = daemon::nodes(&governed, &view, binding.as_deref())?;
+        Some(((meta.identity.namespace.clone(), meta.uid.clone()), nodes.run))
+    })
+    .collect()
 }
 
 /// Whether a policy selects a workload that nothing was decided for yet.
@@ -89,11 +116,7 @@ fn is_new(shared: &Arc<Shared>, workload: &Meta) -> bool {
 async fn look(shared: &Arc<Shared>, watch: &Client, namespace: &str) -> Result<usize, kube::Error> {
     let view = shared.store.view();
     let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(watch.clone(), namespace);
-    let mut only = ListParams::default()
-        .labels(&format!("!{},!{}", stamp::WORKLOAD, stamp::COPY_OF))
-        .fields("status.phase!=Succeeded,status.phase!=Failed")
-        .limit(PAGE);
-    let mut found: HashMap<String, (Arc<Meta>, Vec<PartialObjectMeta<Pod>>)> = HashMap::new();
+    let mut only = unmarked().fields(UNFINISHED).limit(PAGE);
     let mut unmarked = vec![];
     loop {
         let page = pods.list(&only).await?;
@@ -103,48 +126,121 @@ async fn look(shared: &Arc<Shared>, watch: &Client, namespace: &str) -> Result<u
             None => break,
         }
     }
-    for pod in unmarked {
-        let Some(owner) = Owner::of(&json!({ "metadata": pod.metadata })) else { continue };
-        if pod.metadata.deletion_timestamp.is_some() || owner.kind == "DaemonSet" {
+    let mut found: HashMap<String, Vec<Late>> = HashMap::new();
+    let mut daemons: HashMap<String, Nodes> = HashMap::new();
+    for pod in unmarked.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
+        let owner = Owner::of(&json!({ "metadata": pod.metadata }));
+        let itself = Arc::new(itself(&pod));
+        let chain = shared.owners.chain(namespace, owner.clone()).await?;
+        let governed = chain.into_iter().rev().chain([itself]).find_map(|meta| {
+            let binding = shared.bindings.get(&meta.uid);
+            let governed = govern(&meta, &view, binding.as_deref()).filter(|governed| governed.current)?;
+            Some((meta, governed, binding))
+        });
+        let Some((workload, governed, binding)) = governed else { continue };
+        if let Some(owner) = owner.as_ref().filter(|owner| owner.kind == "DaemonSet") {
+            // Which of its pods are concerned depends on their nodes.
+            if !daemons.contains_key(&owner.uid)
+                && let Some(nodes) = daemon::nodes(&governed, &view, binding.as_deref())
+            {
+                daemons.insert(owner.uid.clone(), nodes);
+            }
             continue;
         }
-        let chain = shared.owners.chain(namespace, Some(owner)).await?;
-        let governed = chain.into_iter().rev().find(|meta| {
-            let binding = shared.bindings.get(&meta.uid);
-            govern(meta, &view, binding.as_deref()).is_some_and(|governed| governed.current)
-        });
-        if let Some(workload) = governed {
-            found.entry(workload.uid.clone()).or_insert_with(|| (workload, vec![])).1.push(pod);
-        }
+        found.entry(workload.uid.clone()).or_default().push(Late { pod, owner });
+    }
+    for pod in on_nodes(&pods, &daemons).await? {
+        let owner = Owner::of(&json!({ "metadata": pod.metadata }));
+        let set = owner.as_ref().map(|owner| owner.uid.clone()).unwrap_or_default();
+        found.entry(set).or_default().push(Late { pod, owner });
     }
     let mut left = 0;
-    for (workload, pods) in found.into_values() {
-        left += bring(shared, &workload, &pods).await;
+    for pods in found.into_values() {
+        left += bring(shared, pods).await;
     }
     Ok(left)
 }
 
-async fn bring(shared: &Arc<Shared>, workload: &Meta, pods: &[PartialObjectMeta<Pod>]) -> usize {
-    let about = |pod: &PartialObjectMeta<Pod>| ObjectReference {
-        api_version: Some("v1".into()),
-        kind: Some("Pod".into()),
-        namespace: pod.namespace(),
-        name: Some(pod.name_any()),
-        uid: pod.uid(),
-        ..ObjectReference::default()
-    };
-    if matches!(workload.identity.kind.as_str(), "Job" | "CronJob") {
-        for pod in pods {
-            let note = "a policy selects its workload, but came later: the pod runs where it is";
-            shared.tell.warn(about(pod), "BeforePolicy", note);
+/// A pod that was there before its policy.
+struct Late {
+    pod: PartialObjectMeta<Pod>,
+    owner: Option<Owner>,
+}
+
+impl Late {
+    /// Why it stays, if nobody would make it again, or would count it as a failure.
+    fn stays(&self) -> Option<&'static str> {
+        match &self.owner {
+            None => Some("a policy selects it, but came later: it runs where it is until it is made anew"),
+            Some(owner) if owner.kind == "Job" => {
+                Some("a policy selects its workload, but came later: the pod runs where it is")
+            }
+            Some(_) => None,
         }
-        return 0;
+    }
+
+    fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some("v1".into()),
+            kind: Some("Pod".into()),
+            namespace: self.pod.namespace(),
+            name: Some(self.pod.name_any()),
+            uid: self.pod.uid(),
+            ..ObjectReference::default()
+        }
+    }
+}
+
+/// A pod as a policy can select it.
+fn itself(pod: &PartialObjectMeta<Pod>) -> Meta {
+    let meta = pod.metadata.clone();
+    let identity = Identity {
+        api_version: "v1".into(),
+        kind: "Pod".into(),
+        namespace: meta.namespace.unwrap_or_default(),
+        name: meta.name.unwrap_or_default(),
+        labels: meta.labels.unwrap_or_default(),
+        annotations: meta.annotations.unwrap_or_default(),
+    };
+    Meta { identity, uid: meta.uid.unwrap_or_default(), ..Meta::default() }
+}
+
+/// Pods of daemon sets that nobody marked, on nodes where they are to run. There is one for each, so they are few; the
+/// pods on machines of the host may be many and are not looked at.
+async fn on_nodes(
+    pods: &Api<PartialObjectMeta<Pod>>,
+    daemons: &HashMap<String, Nodes>,
+) -> Result<Vec<PartialObjectMeta<Pod>>, kube::Error> {
+    let nodes: BTreeSet<&String> = daemons.values().flat_map(|nodes| &nodes.run).collect();
+    let mut found = vec![];
+    for node in nodes {
+        let only = unmarked().fields(&format!("{UNFINISHED},spec.nodeName={node}"));
+        let wanted = |pod: &PartialObjectMeta<Pod>| {
+            let owner = Owner::of(&json!({ "metadata": pod.metadata }));
+            let daemon = owner.and_then(|owner| daemons.get(&owner.uid));
+            pod.metadata.deletion_timestamp.is_none() && daemon.is_some_and(|one| one.run.contains(node))
+        };
+        found.extend(pods.list(&only).await?.items.into_iter().filter(wanted));
+    }
+    Ok(found)
+}
+
+fn unmarked() -> ListParams {
+    ListParams::default().labels(&format!("!{},!{}", stamp::WORKLOAD, stamp::COPY_OF))
+}
+
+/// Moves some of the pods of a workload. Returns how many are left.
+async fn bring(shared: &Arc<Shared>, pods: Vec<Late>) -> usize {
+    let (stay, go): (Vec<Late>, Vec<Late>) = pods.into_iter().partition(|pod| pod.stays().is_some());
+    for pod in stay {
+        shared.tell.warn(pod.reference(), "BeforePolicy", pod.stays().unwrap_or_default());
     }
     // A few at a time, the next when these are gone.
-    for pod in pods.iter().take((pods.len() / 10).max(1)) {
+    for late in go.iter().take((go.len() / 10).max(1)) {
         if !shared.leading.holds() {
             break;
         }
+        let pod = &late.pod;
         let (namespace, uid) = (pod.namespace().unwrap_or_default(), pod.uid().unwrap_or_default());
         match shared.evictions.evict(&shared.client, &namespace, &pod.name_any(), &uid).await {
             Evicted::Yes => {
@@ -152,7 +248,7 @@ async fn bring(shared: &Arc<Shared>, workload: &Meta, pods: &[PartialObjectMeta<
             }
             Evicted::NotNow(why) => {
                 shared.tell.warn(
-                    about(pod),
+                    late.reference(),
                     "CannotMove",
                     &format!("its policy came later, and it cannot move yet: {why}"),
                 );
@@ -160,5 +256,38 @@ async fn bring(shared: &Arc<Shared>, workload: &Meta, pods: &[PartialObjectMeta<
             Evicted::Gone | Evicted::Failed(_) => {}
         }
     }
-    pods.len()
+    go.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_made_again_moves_and_others_say_that_they_stay() {
+        let late = |owner: Option<&str>| Late {
+            pod: PartialObjectMeta::default(),
+            owner: owner.map(|kind| Owner { kind: kind.into(), ..Owner::default() }),
+        };
+        for (owner, stays) in [
+            (Some("ReplicaSet"), false),
+            (Some("StatefulSet"), false),
+            (Some("DaemonSet"), false),
+            (Some("Widget"), false),
+            (Some("Job"), true),
+            (None, true),
+        ] {
+            assert_eq!(late(owner).stays().is_some(), stays, "{owner:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_is_what_a_policy_selects() {
+        let pod: PartialObjectMeta<Pod> = serde_json::from_value(json!({
+            "metadata": {"namespace": "n", "name": "p", "uid": "u", "labels": {"a": "b"}}}))
+        .unwrap();
+        let meta = itself(&pod);
+        assert_eq!((&*meta.identity.api_version, &*meta.identity.kind, &*meta.uid), ("v1", "Pod", "u"));
+        assert_eq!(meta.identity.labels["a"], "b");
+    }
 }

@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use federlet_provider::{errors::brief, fleet::FLEET_TAINT};
+use federlet_provider::{capacity::fit_expressions, errors::brief, fleet::FLEET_TAINT};
 use futures::StreamExt;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Api,
@@ -15,14 +16,17 @@ use serde_json::{Value, json};
 use super::{
     Shared,
     evict::Evicted,
+    failover::{Outcome, Pace},
     plan::{Pin, Plan, Situation},
     pods::resource,
+    record::Decided,
     seen::{Group, SeenPod},
 };
 use crate::{
     govern::{Governed, govern},
     owners::{Meta, Owner},
     place::{Peer, Peers},
+    propagate::kinds::is_copied,
     stamp::{DELETION_COST, GATE, NODE_LABEL},
 };
 
@@ -30,16 +34,30 @@ use crate::{
 const AGAIN: Duration = Duration::from_secs(2);
 /// How often what waits for room or for a cluster is looked at.
 const WAITING: Duration = Duration::from_secs(15);
+/// Clusters say of their room what it was at most so long ago.
+const SETTLED: Duration = Duration::from_secs(15);
 /// How soon the next pods are moved.
 const NEXT_MOVE: Duration = Duration::from_secs(3);
+/// What admission requires of the nodes of a gated pod; it can be tightened there.
+const EXPRESSIONS: &str = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchExpressions";
 /// Pods that are written at the same time.
 const AT_ONCE: usize = 16;
 
 impl Shared {
     /// Looks at one workload. Returns when to look again, whatever happens.
     pub(super) async fn pass(&self, group: &Group) -> Option<Duration> {
-        let pods = self.pods.of(group);
-        let first = pods.first()?;
+        let mut pods = self.pods.of(group);
+        let first_ordinal = match self.count_from_zero(&group.namespace, &mut pods).await {
+            Ok(first) => first,
+            Err(error) => {
+                tracing::warn!(error = brief(&error), "cannot read where the names of a stateful set begin");
+                return Some(AGAIN);
+            }
+        };
+        let Some(first) = pods.first() else {
+            self.illness.forget(group);
+            return None;
+        };
         let workload = match self.owners.get(&group.namespace, &owner(first)).await {
             Ok(Some(workload)) => workload,
             // Its pods go with it.
@@ -57,6 +75,9 @@ impl Shared {
         let Some(governed) = govern(&workload, &view, binding.as_deref()) else {
             return self.ungoverned(&pods).await;
         };
+        // Two that looked at one another at the same time would both see nobody.
+        let looks_at_others = governed.placement.workload_affinity.is_some();
+        let turn = if looks_at_others { Some(self.turns.take(&group.namespace).await) } else { None };
         let peers = match self.peers(&workload, &governed).await {
             Ok(peers) => peers,
             Err(error) => {
@@ -69,7 +90,10 @@ impl Shared {
                 return Some(AGAIN);
             }
         };
-        let plan = Situation {
+        let (leaving, kept) = (BTreeSet::new(), BTreeSet::new());
+        let now = Timestamp::now();
+        let unsettled = now.checked_sub(SETTLED).ok().map(|since| format!("{since:.0}"));
+        let situation = Situation {
             governed: &governed,
             identity: &workload.identity,
             uid: &workload.uid,
@@ -78,20 +102,45 @@ impl Shared {
             binding: binding.as_deref(),
             peers: &peers,
             fleet_node: self.fleet_node.as_ref().map(|node| node.as_str()),
-        }
-        .plan();
+            leaving: &leaving,
+            kept: &kept,
+            unsettled: unsettled.as_deref(),
+        };
+        let Outcome { departures, news, avoided, again } = self.departures(group, &situation, now);
+        let leaving = departures.clusters().union(&avoided).cloned().collect();
+        let kept = departures.at(Pace::Never, now);
+        let plan = Situation { leaving: &leaving, kept: &kept, ..situation }.plan();
         let count = pods.iter().filter(|pod| pod.counts()).count();
+        let decided = Decided {
+            workload: &workload,
+            governed: &governed,
+            plan: &plan,
+            count,
+            first_ordinal,
+            departures: &departures,
+            autoscaled: self.scalers.scale(&workload.identity),
+        };
         // Who makes copies reads the record as soon as a pod is placed.
-        let (written, ()) = tokio::join!(self.write_pods(&pods, &plan), async {
-            if count > 0 {
-                self.record(&workload, &governed, &plan, count).await;
-            }
-        });
+        let recorded = async { count == 0 || is_copied(&workload.identity) || self.record(&decided).await };
+        let (written, recorded) = if looks_at_others {
+            // The next one goes by the record, so no pod may be where that does not say.
+            let recorded = recorded.await;
+            (recorded && self.write_pods(&pods, &plan).await, recorded)
+        } else {
+            tokio::join!(self.write_pods(&pods, &plan), recorded)
+        };
+        drop(turn);
         self.report(&workload, &pods, &plan);
-        let moved = self.move_pods(&pods, &plan, &governed).await;
-        let waits = plan.waiting.is_some().then_some(WAITING);
+        self.tell_departures(&workload, news);
+        if !recorded {
+            // A departure that nobody remembers would begin anew with the pods that came for those that went.
+            return Some(AGAIN);
+        }
+        let moved = self.move_pods(&pods, &plan, &governed, &departures.at(Pace::AtOnce, now)).await;
+        let claims = self.look_at_claims(&pods).await;
+        let waits = (plan.waiting.is_some() || claims).then_some(WAITING);
         let failed = (!written).then_some(AGAIN);
-        [moved, waits, failed].into_iter().flatten().min()
+        [moved, waits, failed, again].into_iter().flatten().min()
     }
 
     /// Where the workloads are that this one wants to be together with, or apart from.
@@ -178,14 +227,6 @@ impl Shared {
 
     fn report(&self, workload: &Meta, pods: &[SeenPod], plan: &Plan) {
         const REASONS: [&str; 4] = ["NoClusterFit", "Unschedulable", "NoFleetNode", "Held"];
-        let about = |meta: &Meta| ObjectReference {
-            api_version: Some(meta.identity.api_version.clone()),
-            kind: Some(meta.identity.kind.clone()),
-            namespace: Some(meta.identity.namespace.clone()),
-            name: Some(meta.identity.name.clone()),
-            uid: Some(meta.uid.clone()),
-            ..ObjectReference::default()
-        };
         let Some(waiting) = &plan.waiting else {
             REASONS.iter().for_each(|reason| self.tell.over(&workload.uid, reason));
             return;
@@ -197,8 +238,14 @@ impl Shared {
     }
 
     /// Moves pods that must not be where they are, and those that are too many there once nothing else is going on. A few
-    /// at a time: the next when the last have found their place.
-    async fn move_pods(&self, pods: &[SeenPod], plan: &Plan, governed: &Governed) -> Option<Duration> {
+    /// at a time, the next when the last have found their place, unless they are in a cluster to be left at once.
+    async fn move_pods(
+        &self,
+        pods: &[SeenPod],
+        plan: &Plan,
+        governed: &Governed,
+        at_once: &BTreeSet<String>,
+    ) -> Option<Duration> {
         let counting: Vec<&SeenPod> = pods.iter().filter(|pod| pod.counts()).collect();
         let revisions = counting.iter().map(|pod| pod.revision()).collect::<BTreeSet<_>>();
         let calm = revisions.len() == 1 && counting.iter().all(|pod| pod.ready && !pod.is_gated());
@@ -208,7 +255,7 @@ impl Shared {
             .iter()
             .chain(surplus)
             .map(|index| &pods[*index])
-            .filter(|pod| pod.comes_back())
+            .filter(|pod| pod.comes_back() || pod.is_daemon())
             .collect();
         if moving.is_empty() {
             return (!plan.surplus.is_empty()).then_some(WAITING);
@@ -216,7 +263,9 @@ impl Shared {
         let unsettled = pods.iter().filter(|pod| !pod.over && (pod.deleting || pod.is_gated())).count()
             + counting.iter().filter(|pod| !pod.ready && !pod.is_gated() && !moving.contains(pod)).count();
         let budget = (counting.len() / 10).max(1).saturating_sub(unsettled);
-        for pod in moving.into_iter().take(budget) {
+        let urgent = |pod: &&SeenPod| pod.cluster.as_ref().is_some_and(|cluster| at_once.contains(cluster));
+        let (now, slowly): (Vec<&SeenPod>, Vec<&SeenPod>) = moving.into_iter().partition(urgent);
+        for pod in now.into_iter().chain(slowly.into_iter().take(budget)) {
             if !self.leading.holds() {
                 break;
             }
@@ -258,6 +307,17 @@ fn owner(pod: &SeenPod) -> Owner {
     }
 }
 
+pub(super) fn about(workload: &Meta) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(workload.identity.api_version.clone()),
+        kind: Some(workload.identity.kind.clone()),
+        namespace: Some(workload.identity.namespace.clone()),
+        name: Some(workload.identity.name.clone()),
+        uid: Some(workload.uid.clone()),
+        ..ObjectReference::default()
+    }
+}
+
 pub(super) fn reference(pod: &SeenPod) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".into()),
@@ -290,6 +350,11 @@ fn pin_patch(pod: &SeenPod, pin: &Pin, fleet: Option<&str>) -> Value {
         } else {
             json!({ "op": "add", "path": "/spec/tolerations", "value": [toleration] })
         });
+    } else if pod.has_our_affinity && !pod.may_preempt {
+        // A sum of machines with a little room each must not draw a pod that fits on none of them.
+        let room = fit_expressions(&pod.requests).into_iter();
+        patch
+            .extend(room.map(|one| json!({ "op": "add", "path": format!("{EXPRESSIONS}/-"), "value": one })));
     }
     patch.extend(pin.cost.map(|cost| cost_operation(pod, cost)));
     Value::Array(patch)

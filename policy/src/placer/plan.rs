@@ -1,25 +1,26 @@
 //! What to do about all pods of a workload: which go where, which move, and what to say.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod misfits;
 
-use federlet_provider::capacity::Resources;
-use k8s_openapi::api::core::v1::Taint;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     assign::{Assignment, Seat, assign},
+    clusters::{is_ready, room, seen},
     seen::SeenPod,
     sequence::sequence,
 };
 use crate::{
     api::{Cluster, ResourceBinding},
     divide::{Method, Shares, TieBreak, static_weights},
-    estimate,
     govern::Governed,
     object::Identity,
     overrides,
-    place::{Member, Peers, PlaceError, Placed, Rejection, Request, place},
+    place::{Member, Peers, PlaceError, Placed, Request, place},
+    propagate::kinds::is_copied,
     steer,
     store::View,
+    taints,
 };
 
 /// What is known.
@@ -34,6 +35,12 @@ pub(super) struct Situation<'a> {
     pub(super) peers: &'a Peers,
     /// The node that stands for several clusters at once, if there is one.
     pub(super) fleet_node: Option<&'a str>,
+    /// Clusters that the workload is leaving or has left.
+    pub(super) leaving: &'a BTreeSet<String>,
+    /// Those of them whose pods stay until a person says so.
+    pub(super) kept: &'a BTreeSet<String>,
+    /// Pods that were created since then may not be in what clusters say of their room yet; none if all are.
+    pub(super) unsettled: Option<&'a str>,
 }
 
 /// What to write into one pod. It is the only write of ours in the life of most pods.
@@ -75,17 +82,10 @@ impl Situation<'_> {
     /// Decides for the whole workload.
     pub(super) fn plan(&self) -> Plan {
         let mut plan = Plan::default();
-        let mut revisions: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        for (index, pod) in self.pods.iter().enumerate().filter(|(_, pod)| pod.counts() && pod.is_placed()) {
-            revisions.entry(pod.revision()).or_default().push(index);
+        for members in self.revisions() {
+            self.revision(&members, &mut plan);
         }
-        for members in revisions.values_mut() {
-            members.sort_by_key(|index| {
-                let pod = &self.pods[*index];
-                (pod.ordinal, &pod.created, &pod.name)
-            });
-            self.revision(members, &mut plan);
-        }
+        self.look_at_daemons(&mut plan);
         let mut shares = Shares::new();
         let mut on_fleet = 0;
         for (index, pod) in self.pods.iter().enumerate().filter(|(_, pod)| pod.counts()) {
@@ -96,6 +96,7 @@ impl Situation<'_> {
                 None => {}
             }
         }
+        self.hold_back(&mut plan);
         if !plan.copied && on_fleet > 0 {
             // Nothing else was decided about copies, so they stay where they are.
             plan.shares = self.recorded().map(|cluster| (cluster.to_owned(), 0)).collect();
@@ -109,6 +110,56 @@ impl Situation<'_> {
             plan.shares = shares;
         }
         plan
+    }
+
+    /// Pods for clusters that get nothing for now wait at the gate.
+    fn hold_back(&self, plan: &mut Plan) {
+        let suspension = self.governed.spec.as_ref().and_then(|spec| spec.suspension.as_ref());
+        let Some(suspension) = suspension else { return };
+        if suspension.dispatching_on_clusters.as_ref().is_some_and(|on| !on.cluster_names.is_empty()) {
+            // Who moved now might wait as well.
+            plan.surplus.clear();
+        }
+        let mut held = BTreeSet::new();
+        plan.pins.retain(|pin| {
+            let holds = suspension.holds_back(&pin.cluster);
+            holds.then(|| held.insert(pin.cluster.clone()));
+            !holds
+        });
+        if !held.is_empty() && plan.waiting.is_none() {
+            let names = held.into_iter().collect::<Vec<_>>().join(", ");
+            let message = format!("policy {} suspends dispatching to {names}", self.governed.claim.policy);
+            plan.waiting = Some(Waiting { reason: "Held", message });
+        }
+    }
+
+    /// Pods that are divided, each revision on its own.
+    fn revisions(&self) -> Vec<Vec<usize>> {
+        let mut revisions: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (index, pod) in self.pods.iter().enumerate().filter(|(_, pod)| pod.counts() && pod.is_placed()) {
+            revisions.entry(pod.revision()).or_default().push(index);
+        }
+        for members in revisions.values_mut() {
+            members.sort_by_key(|index| {
+                let pod = &self.pods[*index];
+                (pod.ordinal, &pod.created, &pod.name)
+            });
+        }
+        revisions.into_values().collect()
+    }
+
+    /// Where the workload would be if it were in none of these clusters, or why it would be nowhere.
+    pub(super) fn elsewhere(&self, leaving: &BTreeSet<String>) -> Result<BTreeSet<String>, String> {
+        if let Some(hold) = &self.governed.hold {
+            return Err(hold.to_string());
+        }
+        let mut clusters = BTreeSet::new();
+        for members in self.revisions() {
+            let placed = self.place_without(&members, leaving);
+            let placed = placed.map_err(|error| explain(&error, &self.governed.claim))?;
+            clusters.extend(placed.shares.into_keys());
+        }
+        Ok(clusters)
     }
 
     fn is_fleet(&self, cluster: &str) -> bool {
@@ -160,11 +211,21 @@ impl Situation<'_> {
         }
     }
 
+    /// What can be nowhere else stays, although it is leaving.
     fn place(&self, pods: &[usize]) -> Result<Placed, PlaceError> {
+        match self.place_without(pods, self.leaving) {
+            Err(PlaceError::NoClusterFit { .. }) if !self.leaving.is_empty() => {
+                self.place_without(pods, &BTreeSet::new())
+            }
+            placed => placed,
+        }
+    }
+
+    fn place_without(&self, pods: &[usize], leaving: &BTreeSet<String>) -> Result<Placed, PlaceError> {
         let mut previous = Shares::new();
         // Where other revisions are, this one may be too, whatever taints came since.
         for pod in self.pods.iter().filter(|pod| pod.counts() && !pod.is_gated()) {
-            let cluster = pod.cluster.clone().filter(|cluster| !self.is_fleet(cluster));
+            let cluster = pod.cluster.clone().filter(|name| !self.is_fleet(name) && !self.is_deserted(name));
             previous.extend(cluster.map(|cluster| (cluster, 0)));
         }
         if self.fleet_node.is_some() && self.is_copied(0) {
@@ -178,29 +239,61 @@ impl Situation<'_> {
                 *count += 1;
             }
         }
-        let ordinals =
-            pods.iter().filter_map(|index| self.pods[*index].ordinal).max().map_or(0, |last| last + 1);
-        let total = u32::try_from(pods.len()).unwrap_or(u32::MAX).max(ordinals);
+        let last = self.seats(pods).iter().filter_map(|seat| seat.ordinal).max();
+        let total = u32::try_from(pods.len()).unwrap_or(u32::MAX).max(last.map_or(0, |last| last + 1));
         let replica =
             pods.iter().map(|index| &self.pods[*index].requests).next().cloned().unwrap_or_default();
         let clusters: Vec<Cluster> = self.view.clusters.values().map(|cluster| seen(cluster)).collect();
-        let members: Vec<Member<'_>> =
-            clusters.iter().map(|cluster| Member { cluster, free: room(cluster, &replica) }).collect();
+        let members: Vec<Member<'_>> = clusters
+            .iter()
+            .map(|cluster| {
+                let taken = self.taken_since(cluster.metadata.name.as_deref().unwrap_or_default());
+                Member { cluster, free: room(cluster, &replica).saturating_sub(taken) }
+            })
+            .collect();
         let status = self.binding.and_then(|binding| binding.status.as_ref());
         let observed = status.map(|status| status.scheduler_observed_affinity_name.as_str());
+        // Of what is copied besides, only the pods matter here: clusters need not know what they come from.
+        let own = (self.identity.api_version.as_str(), self.identity.kind.as_str());
+        let (api_version, kind) = if is_copied(self.identity) { ("v1", "Pod") } else { own };
         let request = Request {
-            api_version: &self.identity.api_version,
-            kind: &self.identity.kind,
+            api_version,
+            kind,
             uid: self.uid,
             replicas: Some(total),
             placement: &self.governed.placement,
             previous: &previous,
             observed_affinity: observed.filter(|name| !name.is_empty()),
-            leaving: &BTreeSet::new(),
+            leaving,
             peers: self.peers,
             fresh: false,
         };
         place(&request, &members)
+    }
+
+    /// How much of a cluster's room pods of this workload took that it does not know of yet. They come one after the
+    /// other, and where the first ones went is as full for the next as if all had come together.
+    fn taken_since(&self, cluster: &str) -> u32 {
+        let Some(since) = self.unsettled else { return 0 };
+        let is_new = |pod: &&SeenPod| {
+            pod.counts()
+                && !pod.is_gated()
+                && pod.cluster.as_deref() == Some(cluster)
+                && pod.created.as_str() >= since
+        };
+        u32::try_from(self.pods.iter().filter(is_new).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether the host takes the workload's pods out of a cluster, or has done so: it is not ready, or has a taint that
+    /// ends pods. Those that come for them must not follow.
+    fn is_deserted(&self, name: &str) -> bool {
+        let Some(cluster) = self.view.clusters.get(name) else { return false };
+        let tolerations = &self.governed.placement.cluster_tolerations;
+        let ends_pods = taints::leave(&cluster.spec.taints, tolerations) != taints::Leave::Never;
+        let is_there = |pod: &&SeenPod| !pod.over && pod.bound && pod.cluster.as_deref() == Some(name);
+        let mut there = self.pods.iter().filter(is_there).peekable();
+        let goes = there.peek().is_none() || there.any(|pod| pod.deleting);
+        goes && (ends_pods || !is_ready(cluster))
     }
 
     fn obey(&self, pods: &[usize], placed: &Placed, plan: &mut Plan) {
@@ -259,12 +352,14 @@ impl Situation<'_> {
         self.take_seats(pods, &assignment, true, plan);
     }
 
-    /// Where pods are now.
+    /// Where pods are now. What is measured stays where it is, whatever position its name stands for: those that come
+    /// get what is left, in the order of their names.
     fn seats(&self, pods: &[usize]) -> Vec<Seat> {
+        let named = !Method::of(&self.governed.placement).looks_at_room();
         let seat = |index: &usize| {
             let pod = &self.pods[*index];
             let cluster = pod.cluster.clone().filter(|_| !pod.is_gated());
-            Seat { cluster, position: pod.position(), ordinal: pod.ordinal }
+            Seat { cluster, position: pod.position(), ordinal: pod.ordinal.filter(|_| named) }
         };
         pods.iter().map(seat).collect()
     }
@@ -281,57 +376,6 @@ impl Situation<'_> {
         let costs = assignment.renumber.iter().filter(|(index, _)| ordered && heeds(*index));
         plan.costs.extend(costs.map(|(index, position)| (pods[*index], -i64::from(*position))));
     }
-
-    /// Pods in clusters that the policy does not want, or that are no clusters any more.
-    fn find_misfits(
-        &self,
-        pods: &[usize],
-        rejected: &BTreeMap<String, Rejection>,
-        copied: bool,
-        plan: &mut Plan,
-    ) {
-        for index in pods {
-            let pod = &self.pods[*index];
-            let Some(cluster) = pod.cluster.as_ref().filter(|_| !pod.is_gated()) else { continue };
-            // Whoever came instead would be sent there as well.
-            if steer::only_cluster(&self.governed.placement) == Some(cluster) {
-                continue;
-            }
-            let on_fleet = self.is_fleet(cluster);
-            let gone = !self.view.clusters.contains_key(cluster) && !on_fleet;
-            // One in a single cluster has no copies, and one with copies is in no single cluster.
-            let elsewhere = self.fleet_node.is_some() && copied != on_fleet;
-            let unwanted = matches!(
-                rejected.get(cluster),
-                Some(Rejection::Affinity(_) | Rejection::Deleting | Rejection::Leaving)
-            );
-            if gone || unwanted || elsewhere {
-                plan.surplus.retain(|surplus| surplus != index);
-                plan.misfits.push(*index);
-            }
-        }
-    }
-}
-
-/// An annotation that is not a number says nothing.
-fn room(cluster: &Cluster, replica: &Resources) -> u32 {
-    let stated = estimate::stated(cluster).ok().flatten();
-    stated.unwrap_or_else(|| estimate::room(cluster, replica))
-}
-
-/// A cluster that is not ready takes nothing new.
-fn seen(cluster: &Cluster) -> Cluster {
-    let mut cluster = cluster.clone();
-    let conditions = cluster.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    let ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
-    if !ready {
-        cluster.spec.taints.push(Taint {
-            key: "cluster.karmada.io/not-ready".into(),
-            effect: "NoSchedule".into(),
-            ..Taint::default()
-        });
-    }
-    cluster
 }
 
 fn explain(error: &PlaceError, claim: &crate::claim::Claim) -> String {

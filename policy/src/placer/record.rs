@@ -1,7 +1,5 @@
 //! What was decided, where people look: a ResourceBinding beside the workload.
 
-use std::collections::BTreeMap;
-
 use federlet_provider::errors::brief;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -11,43 +9,60 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{Shared, plan::Plan};
+use super::{Shared, failover::Departures, plan::Plan};
 use crate::{
-    api::{ObjectReference, ResourceBinding, ResourceBindingSpec, ResourceBindingStatus, TargetCluster},
+    api::{
+        BindingSuspension, ObjectReference, ReplicaRequirements, ResourceBinding, ResourceBindingSpec,
+        ResourceBindingStatus, TargetCluster,
+    },
     govern::{GENERATION, Governed},
     owners::Meta,
+    record::{applied, has},
+    store::changed_since,
 };
 
 const FIELD_MANAGER: &str = "federlet-placer";
 const SCHEDULED: &str = "Scheduled";
 
-/// The name of the binding of an object, as Karmada makes it.
-#[must_use]
-pub(super) fn binding_name(workload: &Meta) -> String {
-    format!("{}-{}", workload.identity.name, workload.identity.kind).to_lowercase().replace(':', ".")
+/// What was decided for a workload.
+pub(super) struct Decided<'a> {
+    pub(super) workload: &'a Meta,
+    pub(super) governed: &'a Governed,
+    pub(super) plan: &'a Plan,
+    /// How many pods it has.
+    pub(super) count: usize,
+    /// The number with which the names of its pods begin, if they have one.
+    pub(super) first_ordinal: u32,
+    pub(super) departures: &'a Departures,
+    /// Whether an autoscaler counts its pods; none if nobody knows.
+    pub(super) autoscaled: Option<bool>,
 }
 
 impl Shared {
-    /// Writes the decision, if it is another one than before.
-    pub(super) async fn record(&self, workload: &Meta, governed: &Governed, plan: &Plan, count: usize) {
-        let before = self.bindings.get(&workload.uid);
-        if let Err(error) = self.write(workload, governed, plan, count, before.as_deref()).await {
-            let name = &workload.identity.name;
-            tracing::warn!(workload = name, error = brief(&error), "cannot record what was decided");
+    /// Writes the decision, if it is another one than before. False if it could not be written.
+    pub(super) async fn record(&self, decided: &Decided<'_>) -> bool {
+        let before = self.bindings.get(&decided.workload.uid);
+        let written = self.write(decided, before.as_deref()).await;
+        if let Err(error) = &written {
+            let name = &decided.workload.identity.name;
+            if changed_since(error) {
+                tracing::debug!(workload = name, "somebody else wrote its binding, deciding again");
+            } else {
+                tracing::warn!(workload = name, error = brief(error), "cannot record what was decided");
+            }
         }
+        written.is_ok()
     }
 
     async fn write(
         &self,
-        workload: &Meta,
-        governed: &Governed,
-        plan: &Plan,
-        count: usize,
+        decided: &Decided<'_>,
         before: Option<&ResourceBinding>,
     ) -> Result<(), kube::Error> {
+        let Decided { workload, governed, plan, .. } = *decided;
         let api: Api<ResourceBinding> = Api::namespaced(self.client.clone(), &workload.identity.namespace);
-        let name = binding_name(workload);
-        let spec = spec(workload, governed, plan, count, before.map(|binding| &binding.spec));
+        let name = self.bindings.name_for(&workload.identity, &workload.uid);
+        let spec = spec(decided, before.map(|binding| &binding.spec));
         let labels = governed.claim.labels();
         let mut annotations = governed.claim.annotations();
         annotations.insert(GENERATION.into(), workload.generation.to_string());
@@ -57,25 +72,17 @@ impl Shared {
         let binding = match before.filter(|_| same) {
             Some(before) => before.clone(),
             None => {
-                let identity = &workload.identity;
-                let mut applied = json!({
-                    "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
-                    "metadata": {
-                        "name": name, "namespace": identity.namespace, "labels": labels, "annotations": annotations,
-                        "ownerReferences": [{
-                            "apiVersion": identity.api_version, "kind": identity.kind, "name": identity.name,
-                            "uid": workload.uid, "controller": true,
-                        }],
-                    },
-                    "spec": spec,
-                });
-                if applied["spec"].get("clusters").is_none() {
-                    applied["spec"]["clusters"] = json!([]);
-                }
+                let applied = applied(
+                    &name,
+                    (&workload.identity, &workload.uid),
+                    &spec,
+                    (&labels, &annotations),
+                    before,
+                );
                 let made = api
                     .patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&applied))
                     .await?;
-                self.bindings.note(made.clone());
+                self.bindings.wrote(made.clone());
                 made
             }
         };
@@ -84,24 +91,15 @@ impl Shared {
         if wanted != status {
             let patch = json!({ "status": wanted });
             let made = api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
-            self.bindings.note(made);
+            self.bindings.wrote(made);
         }
         Ok(())
     }
 }
 
-fn has(there: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
-    wanted.iter().all(|(key, value)| there.get(key) == Some(value))
-}
-
 /// What others wrote into the binding stays.
-fn spec(
-    workload: &Meta,
-    governed: &Governed,
-    plan: &Plan,
-    count: usize,
-    before: Option<&ResourceBindingSpec>,
-) -> ResourceBindingSpec {
+fn spec(decided: &Decided<'_>, before: Option<&ResourceBindingSpec>) -> ResourceBindingSpec {
+    let Decided { workload, governed, plan, count, first_ordinal, departures, autoscaled } = *decided;
     let identity = &workload.identity;
     let number = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
     let mut spec = before.cloned().unwrap_or_default();
@@ -120,6 +118,10 @@ fn spec(
         .map(|(name, share)| TargetCluster { name: name.clone(), replicas: number(*share) })
         .collect();
     spec.copies = if plan.copied { spec.clusters.iter().map(|target| target.replicas).sum() } else { 0 };
+    spec.first_ordinal = if plan.copied { number(first_ordinal) } else { 0 };
+    spec.autoscaled = plan.copied && autoscaled.unwrap_or(spec.autoscaled);
+    spec.graceful_eviction_tasks.clone_from(&departures.tasks);
+    spec.left_clusters.clone_from(&departures.left);
     spec.placement = Some(governed.placement.clone());
     spec.scheduler_name = governed.scheduler.clone().unwrap_or_default();
     if let Some(policy) = &governed.spec {
@@ -127,6 +129,12 @@ fn spec(
         spec.conflict_resolution = policy.conflict_resolution;
         spec.failover.clone_from(&policy.failover);
         spec.preserve_resources_on_deletion = policy.preserve_resources_on_deletion;
+        let mut requirements = spec.replica_requirements.take().unwrap_or_default();
+        requirements.priority_class_name = governed.priority_class.clone().unwrap_or_default();
+        spec.replica_requirements = Some(requirements).filter(|all| *all != ReplicaRequirements::default());
+        let mut suspension = spec.suspension.take().unwrap_or_default();
+        suspension.dispatching = policy.suspension.clone().unwrap_or_default();
+        spec.suspension = Some(suspension).filter(|all| *all != BindingSuspension::default());
     }
     spec
 }
@@ -184,12 +192,5 @@ mod tests {
             ("True", "Success")
         );
         assert_ne!(good.conditions[0].last_transition_time, first.conditions[0].last_transition_time);
-    }
-
-    #[test]
-    fn a_binding_is_named_as_karmada_names_it() {
-        let mut workload = Meta::default();
-        (workload.identity.name, workload.identity.kind) = ("web".into(), "Deployment".into());
-        assert_eq!(binding_name(&workload), "web-deployment");
     }
 }

@@ -1,12 +1,23 @@
 //! A pod that a policy steers, as far as placing it needs.
 
-use federlet_provider::capacity::{Resources, requests};
+use std::collections::BTreeMap;
+
+use federlet_provider::{
+    capacity::{Resources, may_preempt, requests},
+    fleet::copies_well,
+    marks,
+};
+use k8s_openapi::api::core::v1::Toleration;
 use serde_json::Value;
 
+use super::claims::claims;
 use crate::{
     owners::Owner,
     stamp::{self, DELETION_COST, GATE, NODE_LABEL, Workload},
 };
+
+/// Labels by which controllers tell the templates of pods apart.
+const TEMPLATES: [&str; 2] = ["pod-template-hash", "controller-revision-hash"];
 
 /// What is known of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,6 +34,12 @@ pub(super) struct SeenPod {
     pub(super) has_node_selector: bool,
     pub(super) has_annotations: bool,
     pub(super) has_tolerations: bool,
+    /// Whether its affinity is the one that admission gave it.
+    pub(super) has_our_affinity: bool,
+    /// What it tolerates, if we and not the host drive it out of a cluster.
+    pub(super) tolerations: Option<Vec<Toleration>>,
+    /// Whether it may push others aside.
+    pub(super) may_preempt: bool,
     /// The cluster that it is pinned to or runs in.
     pub(super) cluster: Option<String>,
     /// Whether the host's scheduler has bound it.
@@ -32,6 +49,14 @@ pub(super) struct SeenPod {
     pub(super) over: bool,
     pub(super) deleting: bool,
     pub(super) ready: bool,
+    /// Why it is not Ready, in one word, if a container says.
+    pub(super) unready: Option<String>,
+    /// Whether its copies are well, by cluster, if it has any. Nobody can tell of some.
+    pub(super) copies: BTreeMap<String, Option<bool>>,
+    /// The claims that it uses.
+    pub(super) claims: Vec<String>,
+    /// The template that it was made from.
+    pub(super) template: Option<String>,
     pub(super) ordinal: Option<u32>,
     pub(super) created: String,
     pub(super) requests: Resources,
@@ -65,12 +90,20 @@ impl SeenPod {
             has_node_selector: selector.is_some_and(Value::is_object),
             has_annotations: annotations.is_some(),
             has_tolerations: pod.pointer("/spec/tolerations").is_some_and(Value::is_array),
+            has_our_affinity: terms(pod).is_some_and(is_ours),
+            tolerations: annotations
+                .and_then(|all| serde_json::from_str(all.get(marks::TOLERATIONS)?.as_str()?).ok()),
+            may_preempt: may_preempt(pod),
             bound: node().is_some(),
             cluster: node().or(pinned).or_else(|| only(pod)),
             cost: annotations.and_then(|all| all.get(DELETION_COST)?.as_str()?.parse().ok()),
             over: matches!(text("/status/phase").as_str(), "Succeeded" | "Failed"),
             deleting: pod.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()),
             ready: conditions.is_some_and(|all| all.iter().any(is_ready)),
+            unready: unready(pod),
+            claims: claims(pod),
+            copies: copies_well(&pod["status"]),
+            template: TEMPLATES.iter().find_map(|label| Some(marks::label(pod, label)?.to_owned())),
             ordinal: stamp::ordinal(owner.as_ref(), &name),
             created: text("/metadata/creationTimestamp"),
             requests: requests(pod),
@@ -99,8 +132,12 @@ impl SeenPod {
 
     /// Whether it is for us to say where it goes. A daemon set makes each of its pods for one node.
     pub(super) fn is_placed(&self) -> bool {
-        let daemon = self.owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet");
-        !daemon && (self.is_gated() || self.cluster.is_some())
+        !self.is_daemon() && (self.is_gated() || self.cluster.is_some())
+    }
+
+    /// Whether it was made for its node.
+    pub(super) fn is_daemon(&self) -> bool {
+        self.owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet")
     }
 
     pub(super) fn is_gated(&self) -> bool {
@@ -124,11 +161,27 @@ impl SeenPod {
     }
 }
 
+/// What the first container that waits, waits for.
+fn unready(pod: &Value) -> Option<String> {
+    let of = |list: &str| pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
+    let mut statuses = of("/status/initContainerStatuses").chain(of("/status/containerStatuses"));
+    statuses.find_map(|status| Some(status.pointer("/state/waiting/reason")?.as_str()?.to_owned()))
+}
+
+fn terms(pod: &Value) -> Option<&Value> {
+    pod.pointer(
+        "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms",
+    )
+}
+
+fn is_ours(terms: &Value) -> bool {
+    let alone = terms.as_array().is_some_and(|all| all.len() == 1);
+    alone && terms.pointer("/0/matchExpressions").is_some_and(Value::is_array)
+}
+
 /// The one node that its affinity names.
 fn only(pod: &Value) -> Option<String> {
-    let terms = pod.pointer(
-        "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms",
-    )?;
+    let terms = terms(pod)?;
     let expression = terms.get(0)?.get("matchExpressions")?.get(0)?;
     let values = expression.get("values")?.as_array()?;
     let named = expression.get("key")?.as_str()? == NODE_LABEL && values.len() == 1;

@@ -51,6 +51,11 @@ impl Along {
         self.needed.get(target).cloned().unwrap_or_default()
     }
 
+    /// What each source needs.
+    pub(super) fn needs(&self) -> impl Iterator<Item = (&Key, &BTreeSet<Key>)> {
+        self.sources.iter().map(|(source, (_, needs))| (source, needs))
+    }
+
     /// All that something goes along with.
     pub(super) fn sources(&self) -> Vec<Key> {
         self.sources.keys().cloned().collect()

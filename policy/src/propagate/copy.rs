@@ -11,6 +11,10 @@ use serde_json::{Map, Value, json};
 
 use crate::{api::ConflictResolution, retain};
 
+/// Annotations of a copy with the overrides that made it: OverridePolicies, and ClusterOverridePolicies.
+const APPLIED: [&str; 2] =
+    ["policy.karmada.io/applied-overrides", "policy.karmada.io/applied-cluster-overrides"];
+
 /// Whose copy it is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ours<'a> {
@@ -31,6 +35,8 @@ pub(super) struct Marking<'a> {
     pub(super) anchor: Option<&'a Anchor>,
     /// Whether it stays when the template goes.
     pub(super) preserve: bool,
+    /// The OverridePolicies that changed it, and the ClusterOverridePolicies.
+    pub(super) applied: [&'a [String]; 2],
 }
 
 /// What to do about a copy.
@@ -48,7 +54,7 @@ pub(super) enum Plan {
 
 /// Puts our marks on an object that was made for a member.
 pub(super) fn marked(mut object: Value, marking: &Marking<'_>) -> Value {
-    let Marking { ours, uid, namespace, anchor, preserve } = *marking;
+    let Marking { ours, uid, namespace, anchor, preserve, applied } = *marking;
     let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return object };
     let labels = entries(meta, "labels");
     for (label, value) in [
@@ -67,6 +73,14 @@ pub(super) fn marked(mut object: Value, marking: &Marking<'_>) -> Value {
     }
     if preserve {
         annotations.insert(marks::PRESERVED.to_owned(), json!("true"));
+    }
+    for (key, policies) in APPLIED.into_iter().zip(applied) {
+        // What the template says about itself is not true of the copy.
+        annotations.remove(key);
+        if !policies.is_empty() {
+            let list: Vec<Value> = policies.iter().map(|name| json!({ "policyName": name })).collect();
+            annotations.insert(key.to_owned(), json!(Value::Array(list).to_string()));
+        }
     }
     if let Some(anchor) = anchor {
         meta.insert("ownerReferences".into(), json!([anchor.owner_reference()]));
@@ -131,6 +145,8 @@ fn shared_with(desired: &Value, there: &Value, node: &str) -> Plan {
         let mut object = object.clone();
         for (field, key) in
             [("labels", marks::NODE), ("annotations", marks::SENT), ("annotations", marks::PRESERVED)]
+                .into_iter()
+                .chain(APPLIED.map(|key| ("annotations", key)))
         {
             if let Some(map) =
                 object.pointer_mut(&format!("/metadata/{field}")).and_then(Value::as_object_mut)
@@ -212,10 +228,30 @@ pub(super) fn released(copy: &Value) -> Value {
     patch
 }
 
+/// A version that no object ever has: etcd counts writes from two.
+const OF_NOTHING: &str = "1";
+
+/// What is sent so that it changes exactly what was seen, or makes what was not there. Whatever has the name by now
+/// without that anybody looked at it is left alone: an API server compares a version with that of what it has, and makes
+/// what it does not have.
+pub(super) fn only_onto(desired: &Value, there: Option<&Value>) -> Value {
+    let mut sent = desired.clone();
+    match there.and_then(|there| there.pointer("/metadata/uid")) {
+        Some(uid) => sent["metadata"]["uid"] = uid.clone(),
+        None => sent["metadata"]["resourceVersion"] = json!(OF_NOTHING),
+    }
+    sent
+}
+
+/// Whether an API server said that something else has the name, or nothing any more.
+pub(super) fn is_another(code: u16, said: &str) -> bool {
+    code == 409 || (code == 422 && said.contains("metadata.uid"))
+}
+
 /// Whether an API server will never change this object into what it should be, so that it must be made anew. Only for
-/// kinds that lose nothing by it.
+/// kinds that lose nothing by it: a Service would lose its addresses.
 pub(super) fn can_be_remade(kind: &str) -> bool {
-    matches!(kind, "ConfigMap" | "Secret" | "Service" | "RoleBinding" | "ClusterRoleBinding")
+    matches!(kind, "ConfigMap" | "Secret" | "RoleBinding" | "ClusterRoleBinding")
 }
 
 #[cfg(test)]

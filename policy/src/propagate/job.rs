@@ -29,6 +29,8 @@ pub(super) enum Job {
     Report(Arc<Key>),
     /// Look at all objects of a kind.
     Kind(Kind),
+    /// Say on policies whether what they select can be read.
+    Policies,
     /// Find out which kinds and clusters there are, and look at everything.
     Everything,
 }

@@ -8,7 +8,7 @@ use crate::{
     api::ResourceBinding,
     matching::Reserved,
     object::Identity,
-    store::{Kind, View},
+    store::{Kind, Propagation, View},
     workload::pod_path,
 };
 
@@ -27,7 +27,7 @@ pub(crate) fn run_by_member(object: &Identity) -> bool {
 
 /// Whether the object is copied as it is. Of other workloads only the pods leave the host.
 #[must_use]
-pub(super) fn is_copied(object: &Identity) -> bool {
+pub(crate) fn is_copied(object: &Identity) -> bool {
     pod_path(&object.api_version, &object.kind).is_none() || run_by_member(object)
 }
 
@@ -82,6 +82,16 @@ pub(super) fn wanted<'a>(
     for cluster in view.clusters.values() {
         kinds.extend(CopiedKind::all(cluster).into_iter().map(|copied| (copied.api_version, copied.kind)));
     }
+    watchable(kinds)
+}
+
+/// The kinds that a policy selects, as far as they are watched.
+pub(super) fn selected(policy: &Propagation) -> BTreeSet<Kind> {
+    let selectors = policy.spec.resource_selectors.iter();
+    watchable(selectors.map(|selector| (selector.api_version.clone(), selector.kind.clone())).collect())
+}
+
+fn watchable(mut kinds: BTreeSet<Kind>) -> BTreeSet<Kind> {
     let reserved = Reserved::default();
     kinds.retain(|(api_version, kind)| {
         let object = Identity { api_version: api_version.clone(), kind: kind.clone(), ..Identity::default() };
@@ -97,10 +107,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{
-        api::{Cluster, PropagationPolicy},
-        store::Propagation,
-    };
+    use crate::api::{Cluster, PropagationPolicy};
 
     fn policy(kinds: &[(&str, &str)], propagate_deps: bool) -> Arc<Propagation> {
         let selectors: Vec<_> =

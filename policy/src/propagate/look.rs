@@ -1,33 +1,34 @@
 //! One look at an object of the host: where is it to be?
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use federlet_provider::errors::brief;
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
     Shared, destinations,
     job::{Job, backoff},
     kinds::{is_copied, run_by_member},
-    record::binding_name,
     templates::Found,
     wanted::{Holder, RequiredBy, Seen, Situation, Wanted},
 };
 use crate::{
-    api::{BindingSnapshot, ResourceBinding},
+    api::{BindingSnapshot, ResourceBinding, TargetCluster},
     decide::Destination,
     depend,
     inventory::Key,
     object::Identity,
-    store::{Kind, View},
+    store::{Kind, View, changed_since},
     survey,
+    tainted::Tainted,
 };
 
 /// The kind of definitions.
 pub(super) const DEFINITION: (&str, &str) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+
+/// A look at a time that is due comes no sooner than the time.
+const A_LITTLE: Duration = Duration::from_millis(100);
 
 impl Shared {
     pub(super) fn binding(&self, seen: &Seen) -> Option<Arc<ResourceBinding>> {
@@ -61,7 +62,11 @@ impl Shared {
                 }
             }
             Err(error) => {
-                tracing::warn!(object = %key, error = brief(&error), "cannot look at an object, trying again");
+                if changed_since(&error) {
+                    tracing::debug!(object = %key, "somebody else wrote its binding, looking again");
+                } else {
+                    tracing::warn!(object = %key, error = brief(&error), "cannot look at an object, trying again");
+                }
                 let failures =
                     *self.failed.lock().entry(Key::clone(key)).and_modify(|count| *count += 1).or_insert(1);
                 self.jobs.after(Job::Look(key.clone()), backoff(failures));
@@ -90,18 +95,25 @@ impl Shared {
     /// Notes what goes along with an object, and has that looked at.
     fn goes_along(&self, key: &Key, needs: Option<(BindingSnapshot, BTreeSet<Key>)>) {
         let changed = self.along.lock().set(key, needs);
+        // Policies say whether what goes along can be read.
+        if !changed.is_empty() {
+            self.jobs.soon(Job::Policies);
+        }
         changed.into_iter().for_each(|target| self.jobs.look(target));
     }
 
     /// A workload stays on the host, and its pods leave it. What it needs may go along with it.
     async fn look_at_workload(&self, key: &Arc<Key>, seen: &Arc<Seen>) -> Result<(), kube::Error> {
         let (view, binding) = (self.store.view(), self.binding(seen));
+        let tainted = Tainted::default();
         let situation = Situation {
             seen,
             view: &view,
             destinations: &[],
             binding: binding.as_deref(),
             required_by: None,
+            tainted: &tainted,
+            now: Timestamp::now(),
         };
         let brings = match situation.holder() {
             Some(Holder::Policy(policy)) => policy.spec.propagate_deps,
@@ -116,7 +128,8 @@ impl Shared {
             return Ok(());
         };
         let Some(template) = self.templates.read(seen).await? else { return Ok(()) };
-        self.goes_along(key, Some((snapshot(seen, &binding), needs(&template, seen))));
+        let clusters = binding.spec.clusters.iter().map(|cluster| cluster.name.clone()).collect();
+        self.goes_along(key, Some((snapshot(seen, &binding, clusters), needs(&template, seen))));
         Ok(())
     }
 
@@ -124,12 +137,15 @@ impl Shared {
         let (view, binding) = (self.store.view(), self.binding(seen));
         let required_by = self.required_by(key, binding.as_deref());
         let destinations = self.serving(&view, key);
+        let tainted = self.tainted.lock().clone();
         let situation = Situation {
             seen,
             view: &view,
             destinations: &destinations,
             binding: binding.as_deref(),
             required_by: Some(&required_by),
+            tainted: &tainted,
+            now: Timestamp::now(),
         };
         if situation.holder().is_none() {
             self.goes_along(key, None);
@@ -153,11 +169,17 @@ impl Shared {
         };
         let Some(wanted) = situation.wanted(&template) else { return Ok(()) };
         let wanted = Arc::new(wanted);
+        if let Some(leaves) = wanted.leaves {
+            let wait = leaves.duration_since(Timestamp::now()).unsigned_abs();
+            self.jobs.after(Job::Look(key.clone()), wait + A_LITTLE);
+        }
         self.record(&wanted, binding.as_deref()).await?;
         let needs = (wanted.propagate_deps && !wanted.clusters.is_empty())
             .then(|| needs(&template, seen))
             .filter(|needs| !needs.is_empty());
-        let snapshot = self.binding(seen).map(|binding| snapshot(seen, &binding));
+        let clusters = wanted.clusters.keys().cloned().collect();
+        let snapshot = self.binding(seen).map(|binding| snapshot(seen, &binding, clusters));
+        self.tell_about_needs(seen, needs.iter().flatten());
         self.goes_along(key, snapshot.zip(needs));
         self.want(key, &wanted, before.as_deref());
         Ok(())
@@ -256,27 +278,6 @@ impl Shared {
         *known = Some((view.clone(), read.clone()));
         read
     }
-
-    /// Says on the policies that select a kind that it cannot be looked at, and why.
-    pub(super) fn tell_about_kind(&self, view: &View, kind: &Kind) {
-        let Some(trouble) = self.templates.trouble(kind) else { return };
-        for index in view.by_kind.get(kind).into_iter().flatten() {
-            let Some(policy) = view.propagation.get(*index) else { continue };
-            let about = k8s_openapi::api::core::v1::ObjectReference {
-                api_version: Some("policy.karmada.io/v1alpha1".into()),
-                kind: Some(
-                    if policy.namespace.is_some() { "PropagationPolicy" } else { "ClusterPropagationPolicy" }
-                        .into(),
-                ),
-                namespace: policy.namespace.clone(),
-                name: Some(policy.name.clone()),
-                uid: Some(policy.uid.clone()),
-                ..Default::default()
-            };
-            let note = super::rights::on_host(kind, self.templates.served(kind).as_ref(), &trouble);
-            self.tell.warn(about, "CannotRead", &note);
-        }
-    }
 }
 
 /// What a workload or another object cannot do without. A claim goes with the pods that the host sends: it is where their
@@ -296,13 +297,11 @@ fn needs(template: &Value, seen: &Seen) -> BTreeSet<Key> {
         .collect()
 }
 
-fn snapshot(seen: &Seen, binding: &ResourceBinding) -> BindingSnapshot {
-    // How many replicas are where says nothing about what they need.
-    let clusters: BTreeMap<String, ()> =
-        binding.spec.clusters.iter().map(|cluster| (cluster.name.clone(), ())).collect();
+/// The binding of an object, and where the object is. How many replicas are where says nothing about what they need.
+fn snapshot(seen: &Seen, binding: &ResourceBinding, clusters: BTreeSet<String>) -> BindingSnapshot {
     BindingSnapshot {
         namespace: seen.identity.namespace.clone(),
-        name: binding_name(&seen.identity),
-        clusters: clusters.into_keys().map(|name| crate::api::TargetCluster { name, replicas: 0 }).collect(),
+        name: binding.metadata.name.clone().unwrap_or_default(),
+        clusters: clusters.into_iter().map(|name| TargetCluster { name, replicas: 0 }).collect(),
     }
 }

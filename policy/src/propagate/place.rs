@@ -47,14 +47,18 @@ impl Place<'_> {
     pub(super) async fn apply(&self, desired: &Value, there: Option<&Value>) -> Result<Value, Failure> {
         let (api, name) = (self.api(desired), text(desired, "/metadata/name"));
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        let mut answer = api.patch(name, &params, &Patch::Apply(desired)).await;
+        let send = async |there: Option<&Value>| {
+            api.patch(name, &params, &Patch::Apply(&copy::only_onto(desired, there))).await
+        };
+        let mut answer = send(there).await;
         if let (Err(kube::Error::Api(status)), Some(there)) = (&answer, there)
             && status.code == 422
             && status.message.contains("immutable")
+            && !copy::is_another(status.code, &status.message)
             && copy::can_be_remade(&self.resource.kind)
         {
             self.delete(there).await?;
-            answer = api.patch(name, &params, &Patch::Apply(desired)).await;
+            answer = send(None).await;
         }
         let made = whole(self.resource, answer.map_err(|error| self.failed(&error))?);
         self.copies.put(made.clone());
@@ -88,6 +92,7 @@ impl Place<'_> {
             "apiVersion": "v1", "kind": "Namespace",
             "metadata": {
                 "name": text(there, "/metadata/name"),
+                "uid": text(there, "/metadata/uid"),
                 "labels": {
                     marks::HOST: marks::label(there, marks::HOST), marks::NODE: marks::label(there, marks::NODE),
                 },
@@ -123,6 +128,9 @@ impl Place<'_> {
                 }
                 403 => Failure::new("MissingRight", rights::in_member(self.resource, &said)),
                 404 => Failure::new("NamespaceNotReady", said),
+                code if copy::is_another(code, &status.message) => {
+                    Failure::new("Conflict", "something else has the name by now; it is looked at again")
+                }
                 _ => Failure::new("ApplyFailed", said),
             },
             _ => Failure::new("Unreachable", said),

@@ -6,24 +6,18 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
 };
-use serde_json::json;
 
 use super::{Shared, wanted::Wanted};
 use crate::{
     api::{ClusterResourceBinding, ObjectReference, ResourceBinding, ResourceBindingSpec, TargetCluster},
     claim::Claim,
     govern::GENERATION,
-    object::Identity,
+    record::{applied, has},
     store::from_cluster,
 };
 
 /// By this name the host remembers what is ours in a binding.
 const FIELD_MANAGER: &str = "federlet-objects";
-
-/// The name of the binding of an object, as Karmada makes it.
-pub(super) fn binding_name(object: &Identity) -> String {
-    format!("{}-{}", object.name, object.kind).to_lowercase().replace(':', ".")
-}
 
 impl Shared {
     /// Writes the decision, if it is another one than before.
@@ -49,30 +43,15 @@ impl Shared {
         if same || !self.leading.holds() {
             return Ok(());
         }
-        let name = binding_name(object);
-        let kind = if object.namespace.is_empty() { "ClusterResourceBinding" } else { "ResourceBinding" };
-        let mut applied = json!({
-            "apiVersion": "work.karmada.io/v1alpha2", "kind": kind,
-            "metadata": {
-                "name": name, "labels": labels, "annotations": annotations,
-                // It goes with its object.
-                "ownerReferences": [{
-                    "apiVersion": object.api_version, "kind": object.kind, "name": object.name,
-                    "uid": wanted.seen.uid, "controller": true,
-                }],
-            },
-            "spec": spec,
-        });
-        if applied["spec"].get("clusters").is_none() {
-            applied["spec"]["clusters"] = json!([]);
-        }
+        let bindings = if object.namespace.is_empty() { &self.cluster_bindings } else { &self.bindings };
+        let name = bindings.name_for(object, &wanted.seen.uid);
+        let applied = applied(&name, (object, &wanted.seen.uid), &spec, (&labels, &annotations), before);
         let params = PatchParams::apply(FIELD_MANAGER).force();
         if object.namespace.is_empty() {
             let api: Api<ClusterResourceBinding> = Api::all(self.client.clone());
             let made = api.patch(&name, &params, &Patch::Apply(&applied)).await?;
             self.cluster_bindings.note(from_cluster(made));
         } else {
-            applied["metadata"]["namespace"] = json!(object.namespace);
             let api: Api<ResourceBinding> = Api::namespaced(self.client.clone(), &object.namespace);
             let made = api.patch(&name, &params, &Patch::Apply(&applied)).await?;
             self.bindings.note(made);
@@ -112,10 +91,6 @@ fn claimed(wanted: &Wanted) -> (BTreeMap<String, String>, BTreeMap<String, Strin
     (labels, annotations)
 }
 
-fn has(there: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
-    wanted.iter().all(|(key, value)| there.get(key) == Some(value))
-}
-
 /// What others wrote into the binding stays.
 fn spec(wanted: &Wanted, before: Option<&ResourceBindingSpec>) -> ResourceBindingSpec {
     let object = &wanted.seen.identity;
@@ -130,9 +105,9 @@ fn spec(wanted: &Wanted, before: Option<&ResourceBindingSpec>) -> ResourceBindin
     };
     let number = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
     spec.replicas = crate::workload::replicas(&wanted.template).map_or(0, number);
-    spec.clusters = wanted
-        .clusters
-        .iter()
+    // Where it only goes along is said by those that need it: when they go, what is its own must stay known.
+    let own = wanted.clusters.iter().filter(|(name, _)| wanted.own.contains(*name));
+    spec.clusters = own
         .map(|(name, part)| TargetCluster { name: name.clone(), replicas: part.replicas.map_or(0, number) })
         .collect();
     spec.placement.clone_from(&wanted.placement);
@@ -141,4 +116,29 @@ fn spec(wanted: &Wanted, before: Option<&ResourceBindingSpec>) -> ResourceBindin
     spec.conflict_resolution = wanted.resolution;
     spec.preserve_resources_on_deletion = wanted.preserve.then_some(true);
     spec
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{object::Identity, propagate::wanted::Seen};
+
+    fn wanted(namespace: &str) -> Wanted {
+        let identity = Identity { namespace: namespace.into(), name: "c".into(), ..Identity::default() };
+        let clusters = ["m1", "m2"].map(|name| (name.to_owned(), Default::default()));
+        Wanted {
+            seen: Arc::new(Seen { identity, uid: "u".into(), ..Seen::default() }),
+            clusters: clusters.into(),
+            own: ["m1".to_owned()].into(),
+            ..Wanted::default()
+        }
+    }
+
+    #[test]
+    fn only_its_own_clusters_are_recorded_as_such() {
+        let clusters = spec(&wanted("n"), None).clusters;
+        assert_eq!(clusters.iter().map(|target| target.name.as_str()).collect::<Vec<_>>(), ["m1"]);
+    }
 }

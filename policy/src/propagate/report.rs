@@ -15,13 +15,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{
-    Entry, Shared,
-    copies::There,
-    record::binding_name,
-    templates::{Served, kind},
-    wanted::Wanted,
-};
+use super::{Entry, Shared, copies::There, serving::Served, templates::kind, wanted::Wanted};
 use crate::{
     api::{AggregatedStatusItem, ClusterResourceBinding, ResourceBinding, ResourceBindingStatus},
     health::health,
@@ -142,7 +136,7 @@ impl Shared {
         if status == before || !self.leading.holds() {
             return Ok(());
         }
-        let name = binding_name(&wanted.seen.identity);
+        let name = binding.metadata.name.clone().unwrap_or_default();
         let patch = json!({ "metadata": { "uid": binding.metadata.uid }, "status": status });
         let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
         let gone = |status: &kube::core::Status| matches!(status.code, 404 | 409);
@@ -271,24 +265,9 @@ fn set(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::propagate::wanted::Seen;
 
     fn wanted(waiting: Option<(&'static str, String)>) -> Wanted {
-        Wanted {
-            seen: Arc::new(Seen::default()),
-            template: Arc::default(),
-            clusters: Default::default(),
-            suspension: None,
-            resolution: Default::default(),
-            preserve: false,
-            propagate_deps: false,
-            claim: None,
-            placement: None,
-            affinity: None,
-            required_by: vec![],
-            revision: None,
-            waiting,
-        }
+        Wanted { waiting, ..Wanted::default() }
     }
 
     fn item(cluster: &str, applied: bool) -> AggregatedStatusItem {

@@ -1,9 +1,12 @@
 //! What to grant, in words that can be copied to a shell.
 
-use federlet_provider::marks;
+use federlet_provider::{
+    marks,
+    rights::{HOST_OBJECT_RIGHTS, HOST_SECRET_RIGHTS, Right},
+};
 use kube::core::ApiResource;
 
-use super::templates::Served;
+use super::serving::Served;
 use crate::store::Kind;
 
 /// What we do with copies in a member.
@@ -25,11 +28,28 @@ pub(super) fn in_member(resource: &ApiResource, said: &str) -> String {
 
 /// We may not read a kind on the host.
 pub(super) fn on_host((api_version, kind): &Kind, served: Option<&Served>, said: &str) -> String {
-    let how = served.map_or_else(
-        || "is its CustomResourceDefinition there?".to_owned(),
-        |served| format!("to allow it, {}", grant(&served.resource, ON_HOST, "on the host")),
-    );
-    format!("{kind} of {api_version} cannot be read: {said}; {how}")
+    let how = served.map(|served| format!("; to allow it, {}", allow(&served.resource)));
+    format!("{kind} of {api_version} cannot be read: {said}{}", how.unwrap_or_default())
+}
+
+/// What an installation can give is switched on there.
+fn allow(resource: &ApiResource) -> String {
+    let within = |rights: &[Right]| {
+        rights
+            .iter()
+            .any(|right| right.group == resource.group && right.resources.contains(&&*resource.plural))
+    };
+    let (value, file) = if within(HOST_SECRET_RIGHTS) {
+        ("objects.readSecrets", "host-secrets.yaml")
+    } else if within(HOST_OBJECT_RIGHTS) {
+        ("objects.read", "host.yaml")
+    } else {
+        return grant(resource, ON_HOST, "on the host");
+    };
+    format!(
+        "set {value}=true of chart federlet (helm upgrade federlet charts/federlet --reset-then-reuse-values --set {value}=true), or \
+         without the chart kubectl apply -f provider/rbac/{file}"
+    )
 }
 
 fn grant(resource: &ApiResource, verbs: &str, place: &str) -> String {
@@ -71,6 +91,26 @@ mod tests {
         let served = Served { resource: resource("", "Endpoints", "endpoints"), namespaced: true };
         let host = on_host(&kind, Some(&served), "no");
         assert!(host.contains("--verb=get,list,watch --resource=endpoints "), "{host}");
-        assert!(on_host(&kind, None, "no").contains("CustomResourceDefinition"));
+        assert_eq!(
+            on_host(&kind, None, "it is not served"),
+            "Endpoints of v1 cannot be read: it is not served"
+        );
+        // What the chart can give, it gives by a value.
+        for (plural, kind, expected) in [
+            (
+                "secrets",
+                "Secret",
+                "Secret of v1 cannot be read: no; to allow it, set objects.readSecrets=true of chart",
+            ),
+            (
+                "configmaps",
+                "ConfigMap",
+                "ConfigMap of v1 cannot be read: no; to allow it, set objects.read=true of chart",
+            ),
+        ] {
+            let served = Served { resource: resource("", kind, plural), namespaced: true };
+            let host = on_host(&("v1".to_owned(), kind.to_owned()), Some(&served), "no");
+            assert!(host.starts_with(expected), "{host}");
+        }
     }
 }

@@ -16,7 +16,8 @@ use super::{
     look::DEFINITION,
     place::Place,
     rights,
-    templates::{Served, kind},
+    serving::Served,
+    templates::kind,
     wanted::Wanted,
 };
 use crate::{inventory::Key, render::render, survey::chain};
@@ -211,6 +212,7 @@ impl Shared {
             namespace,
             anchor: space.as_ref().map(|space| &space.anchor).filter(|_| !wanted.preserve),
             preserve: wanted.preserve,
+            applied: [&rendered.applied, &rendered.applied_cluster],
         };
         let desired = copy::marked(rendered.object, &marking);
         // Something of another may have the name, which our watch does not show.

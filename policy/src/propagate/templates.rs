@@ -12,15 +12,18 @@ use federlet_provider::errors::brief;
 use futures::StreamExt;
 use kube::{
     Api, Client,
-    core::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta, PartialObjectMeta},
-    discovery::{self, Scope},
+    core::{DynamicObject, ObjectMeta, PartialObjectMeta},
     runtime::{WatchStreamExt, watcher},
 };
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{job::Jobs, wanted::Seen};
+use super::{
+    job::Jobs,
+    serving::{self, Answer, Definition, Follows, Served},
+    wanted::Seen,
+};
 use crate::{
     inventory::Key,
     object::{Identity, whole},
@@ -31,8 +34,8 @@ use crate::{
 const WATCH_SECONDS: u32 = 45;
 /// How often it is looked whether the host serves a kind by now.
 const AGAIN: Duration = Duration::from_secs(5);
-/// After so many answers in a row a kind is really not there: an API server that starts knows its definitions late.
-const ABSENT: u32 = 3;
+/// The answer to those who lack a right.
+const FORBIDDEN: u16 = 403;
 /// What tools write into annotations is not for us.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -47,11 +50,12 @@ pub(super) enum Found {
     There(Arc<Seen>),
 }
 
-/// A kind as the host serves it.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Served {
-    pub(super) resource: ApiResource,
-    pub(super) namespaced: bool,
+/// Why the objects of a kind are not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Trouble {
+    pub(super) said: String,
+    /// Whether it lasts until somebody does something about it. What the host did not say itself passes by itself.
+    pub(super) lasts: bool,
 }
 
 /// The objects of the kinds that concern us.
@@ -72,7 +76,7 @@ struct State {
     served: Option<Served>,
     listed: bool,
     objects: HashMap<(String, String), Arc<Seen>>,
-    trouble: Option<String>,
+    trouble: Option<Trouble>,
 }
 
 impl Templates {
@@ -131,8 +135,13 @@ impl Templates {
     }
 
     /// Why the objects of a kind are not known.
-    pub(super) fn trouble(&self, kind: &Kind) -> Option<String> {
+    pub(super) fn trouble(&self, kind: &Kind) -> Option<Trouble> {
         self.of(kind)?.state.read().trouble.clone()
+    }
+
+    /// Whether all objects of a kind are known.
+    pub(super) fn listed(&self, kind: &Kind) -> bool {
+        self.of(kind).is_some_and(|watched| watched.state.read().listed)
     }
 
     /// Reads an object whole; none if it is gone, or another one by now.
@@ -163,19 +172,28 @@ impl Watched {
         jobs: Jobs,
         stop: CancellationToken,
     ) {
-        let mut absent = 0;
+        let mut misses = 0;
         loop {
-            match find(&client, &kind).await {
-                Ok(Some(served)) => {
-                    absent = 0;
-                    self.state.write().served = Some(served.clone());
+            match serving::ask(&client, &kind).await {
+                Ok(Answer::Served(served)) => {
+                    misses = 0;
+                    self.state.write().served = Some(Served::clone(&served));
                     self.follow(&watch, &kind, &served, &jobs, &stop).await;
                 }
-                Ok(None) => {
-                    absent += 1;
-                    self.absent(&kind, absent >= ABSENT, &jobs);
+                Ok(Answer::Missing(elsewhere)) => {
+                    misses += 1;
+                    let worth_asking =
+                        elsewhere.is_empty() && misses >= serving::CERTAIN && !self.is_known_to_be_gone();
+                    let definition = if worth_asking {
+                        serving::definition(&client, &kind).await
+                    } else {
+                        Definition::NotAsked
+                    };
+                    self.is_missing(&kind, &elsewhere, misses, &definition, &jobs);
                 }
-                Err(error) => self.state.write().trouble = Some(brief(&error)),
+                Err(error) => {
+                    self.state.write().trouble = Some(Trouble { said: brief(&error), lasts: false });
+                }
             }
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -184,17 +202,42 @@ impl Watched {
         }
     }
 
-    /// The host does not serve the kind. Once that is certain, there are no objects of it: those of a definition that went
-    /// are gone.
-    fn absent(&self, kind: &Kind, certain: bool, jobs: &Jobs) {
-        let mut state = self.state.write();
-        let trouble = Some("the host does not serve it".to_owned());
-        let news = state.trouble != trouble || (certain && (!state.listed || !state.objects.is_empty()));
-        state.trouble = trouble;
-        if certain {
-            (state.served, state.listed) = (None, true);
-            state.objects.clear();
+    /// Whether it was found out that there are no objects of the kind, because there is no such kind.
+    fn is_known_to_be_gone(&self) -> bool {
+        let state = self.state.read();
+        state.served.is_none() && state.listed && state.objects.is_empty()
+    }
+
+    /// The host does not serve the kind in this version. Only if it is certain that there is no such kind at all are its
+    /// objects gone; else what was seen of them last still holds.
+    fn is_missing(
+        &self,
+        kind: &Kind,
+        elsewhere: &[String],
+        misses: u32,
+        definition: &Definition,
+        jobs: &Jobs,
+    ) {
+        if elsewhere.is_empty() && self.is_known_to_be_gone() {
+            return;
         }
+        let mut state = self.state.write();
+        let trouble = match serving::follows(elsewhere, misses, definition) {
+            Follows::Gone(trouble) => {
+                (state.served, state.listed) = (None, true);
+                state.objects.clear();
+                trouble
+            }
+            Follows::Unknown(trouble) => {
+                state.listed = false;
+                if trouble.lasts {
+                    state.served = None;
+                }
+                trouble
+            }
+        };
+        let news = state.trouble.as_ref() != Some(&trouble);
+        state.trouble = Some(trouble);
         drop(state);
         if news {
             jobs.look_at_kind(kind.clone());
@@ -240,13 +283,13 @@ impl Watched {
                     jobs.look(seen.key());
                 }
                 Some(Err(error)) => {
-                    let trouble = said(&error);
+                    let trouble = Trouble { said: said(&error), lasts: code(&error) == Some(FORBIDDEN) };
                     let before = self.state.write().trouble.replace(trouble.clone());
                     // What lasts is said once.
                     if before.as_ref() != Some(&trouble) {
                         tracing::warn!(
                             kind = kind.1,
-                            trouble,
+                            trouble = trouble.said,
                             "watching objects that policies select failed, trying again"
                         );
                         jobs.look_at_kind(kind.clone());
@@ -292,20 +335,6 @@ fn seen((api_version, kind): &Kind, meta: ObjectMeta) -> Seen {
     }
 }
 
-/// How an API server serves a kind; none if it does not.
-async fn find(client: &Client, (api_version, kind): &Kind) -> Result<Option<Served>, kube::Error> {
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let kind = GroupVersionKind::gvk(group, version, kind);
-    match discovery::pinned_kind(client, &kind).await {
-        Ok((resource, capabilities)) => {
-            Ok(Some(Served { resource, namespaced: capabilities.scope == Scope::Namespaced }))
-        }
-        Err(kube::Error::Discovery(_)) => Ok(None),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 /// What an API server answered to a watch.
 pub(super) fn code(error: &watcher::Error) -> Option<u16> {
     match error {
@@ -333,3 +362,6 @@ impl fmt::Debug for Templates {
         f.debug_struct("Templates").field("kinds", &self.kinds()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::{
@@ -21,6 +22,8 @@ use crate::{
     object::Identity,
     render::Part,
     store::{Propagation, View},
+    tainted::{Departure, Tainted, of_cluster},
+    taints,
 };
 
 /// What is known of an object of the host without reading all of it.
@@ -50,12 +53,14 @@ impl Seen {
 pub(super) type RequiredBy = BTreeMap<Key, BindingSnapshot>;
 
 /// Where an object is to be.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Wanted {
     pub(super) seen: Arc<Seen>,
     pub(super) template: Arc<Value>,
     /// Each cluster, with its part of the replicas if it has some.
     pub(super) clusters: BTreeMap<String, Part>,
+    /// Those of them that it is in by its own policy's word. To the others it only goes along.
+    pub(super) own: BTreeSet<String>,
     /// What is held back from clusters.
     pub(super) suspension: Option<Suspension>,
     pub(super) resolution: ConflictResolution,
@@ -70,6 +75,8 @@ pub(super) struct Wanted {
     pub(super) revision: Option<String>,
     /// Why it was not simply placed: a reason in one word, and in plain words.
     pub(super) waiting: Option<(&'static str, String)>,
+    /// When it has to leave the next cluster because of a taint.
+    pub(super) leaves: Option<Timestamp>,
 }
 
 /// What a decision for one object looks at.
@@ -82,6 +89,9 @@ pub(super) struct Situation<'a> {
     pub(super) binding: Option<&'a ResourceBinding>,
     /// What needs it.
     pub(super) required_by: Option<&'a RequiredBy>,
+    /// Taints of clusters.
+    pub(super) tainted: &'a Tainted,
+    pub(super) now: Timestamp,
 }
 
 /// Who has an object.
@@ -117,12 +127,15 @@ impl Situation<'_> {
             Holder::Former(claim) => self.as_before(claim, template),
             Holder::Others => self.empty(template),
         };
-        wanted.required_by = self.required_by.into_iter().flat_map(BTreeMap::values).cloned().collect();
-        for cluster in wanted.required_by.iter().flat_map(|one| &one.clusters) {
-            wanted.clusters.entry(cluster.name.clone()).or_default();
-        }
         // What is not there, or is going, gets nothing.
-        wanted.clusters.retain(|name, _| self.view.clusters.get(name).is_some_and(|cluster| stays(cluster)));
+        let is_there = |name: &str| self.view.clusters.get(name).is_some_and(|cluster| stays(cluster));
+        wanted.clusters.retain(|name, _| is_there(name));
+        wanted.own = wanted.clusters.keys().cloned().collect();
+        wanted.required_by = self.required_by.into_iter().flat_map(BTreeMap::values).cloned().collect();
+        let along = wanted.required_by.iter().flat_map(|one| &one.clusters).map(|cluster| &cluster.name);
+        for name in along.filter(|name| is_there(name)) {
+            wanted.clusters.entry(name.clone()).or_default();
+        }
         Some(wanted)
     }
 
@@ -130,34 +143,14 @@ impl Situation<'_> {
         Wanted {
             seen: self.seen.clone(),
             template: template.clone(),
-            clusters: BTreeMap::new(),
-            suspension: None,
             resolution: conflict::resolution(&self.seen.identity, ConflictResolution::Abort),
-            preserve: false,
-            propagate_deps: false,
-            claim: None,
-            placement: None,
-            affinity: None,
-            required_by: vec![],
-            revision: None,
-            waiting: None,
+            ..Wanted::default()
         }
     }
 
+    /// What its own policy decided before. Where it only went along is not in it.
     fn previous(&self) -> Previous {
-        let mut previous =
-            self.binding.map(|one| Previous::of(&one.spec, one.status.as_ref())).unwrap_or_default();
-        // Clusters that it only went along to are not its own.
-        let along: BTreeSet<&String> = self
-            .binding
-            .into_iter()
-            .flat_map(|binding| &binding.spec.required_by)
-            .flat_map(|one| &one.clusters)
-            .map(|cluster| &cluster.name)
-            .collect();
-        let own = self.binding.is_some_and(|binding| binding.spec.placement.is_some());
-        previous.shares.retain(|name, _| own && !along.contains(name));
-        previous
+        self.binding.map(|one| Previous::of(&one.spec, one.status.as_ref())).unwrap_or_default()
     }
 
     fn as_before(&self, claim: Claim, template: &Arc<Value>) -> Wanted {
@@ -169,8 +162,23 @@ impl Situation<'_> {
         wanted.preserve = binding.spec.preserve_resources_on_deletion.unwrap_or(false);
         wanted.propagate_deps = binding.spec.propagate_deps;
         wanted.placement.clone_from(&binding.spec.placement);
+        if let Some(placement) = &binding.spec.placement {
+            wanted.depart(&self.departure(placement));
+        }
         wanted.claim = Some(claim);
         wanted
+    }
+
+    /// The clusters that the object has to leave because of taints.
+    fn departure(&self, placement: &Placement) -> Departure {
+        let clusters = self.view.clusters.values().map(|cluster| of_cluster(cluster));
+        self.tainted.departure(clusters, &placement.cluster_tolerations, self.now)
+    }
+
+    /// Whether a policy tolerates the taints of a cluster, if only for a time.
+    fn tolerates(&self, cluster: &str, policy: &Propagation) -> bool {
+        let taints = self.view.clusters.get(cluster).map_or(&[][..], |cluster| &cluster.spec.taints);
+        taints::untolerated(taints, &policy.spec.placement.cluster_tolerations).is_none()
     }
 
     fn by_policy(&self, policy: &Propagation, template: &Arc<Value>) -> Wanted {
@@ -186,6 +194,11 @@ impl Situation<'_> {
         if untouched {
             previous.frozen = true;
         }
+        let departure = self.departure(&policy.spec.placement);
+        // Others that do not tolerate a taint are told so by the taint itself.
+        let tolerated = |name: &&String| previous.shares.contains_key(*name) || self.tolerates(name, policy);
+        let leaving: Vec<String> = departure.due.iter().filter(tolerated).cloned().collect();
+        previous.leaving.extend(leaving);
         let overrides = self.view.overrides.iter().map(|one| one.policy()).collect();
         let policies: Index<'_> = [policy.policy()].into_iter().collect();
         let world =
@@ -201,6 +214,7 @@ impl Situation<'_> {
                 decision.shares.keys().filter_map(|name| Some((name.clone(), decision.part(name)?))).collect()
             }
         };
+        wanted.depart(&departure);
         wanted.waiting = waiting(&decision);
         if let Verdict::Placed(placed) = &decision.verdict {
             wanted.affinity.clone_from(&placed.affinity);
@@ -236,6 +250,11 @@ fn waiting(decision: &Decision) -> Option<(&'static str, String)> {
 }
 
 impl Wanted {
+    fn depart(&mut self, departure: &Departure) {
+        self.clusters.retain(|name, _| !departure.due.contains(name));
+        self.leaves = departure.next;
+    }
+
     /// Whether nothing may be sent to a cluster for now.
     pub(super) fn is_held_back(&self, cluster: &str) -> bool {
         self.suspension.as_ref().is_some_and(|suspension| suspension.holds_back(cluster))

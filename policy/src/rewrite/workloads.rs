@@ -14,20 +14,20 @@ use crate::{
 /// So many are kept; beyond, all are read again.
 const KEPT: usize = 1000;
 
-pub(super) struct Workloads {
+pub(crate) struct Workloads {
     client: Client,
     owners: Arc<Owners>,
     known: Mutex<HashMap<String, (i64, Arc<Value>)>>,
 }
 
 impl Workloads {
-    pub(super) fn new(client: Client, owners: Arc<Owners>) -> Self {
+    pub(crate) fn new(client: Client, owners: Arc<Owners>) -> Self {
         Self { client, owners, known: Mutex::default() }
     }
 
     /// The workload with the template from which this pod was made: that of the ReplicaSet or Job between them, which
     /// may be of an earlier revision.
-    pub(super) async fn of(
+    pub(crate) async fn of(
         &self,
         namespace: &str,
         maker: Option<Owner>,

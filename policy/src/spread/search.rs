@@ -6,7 +6,7 @@ use super::{Candidate, Key, Need, at_least, at_most};
 use crate::api::SpreadConstraint;
 
 /// The first set that meets all constraints. Clusters in use are preferred; if those have too little room, room alone
-/// decides.
+/// decides; and if the roomiest do not go together, every set is looked at, as far as there is time.
 pub(super) fn select(
     constraints: &[SpreadConstraint],
     candidates: &[Candidate<'_>],
@@ -24,14 +24,24 @@ pub(super) fn select(
     }
     let mut by_room = order.to_vec();
     by_room.sort_by_key(|&index| (Reverse(candidates[index].room), candidates[index].name()));
-    [order, &by_room].into_iter().find_map(|order| {
+    let found = [order, &by_room].into_iter().find_map(|order| {
         Search { rules: &rules, candidates, order, need, budget: SEARCH_BUDGET, seen: BTreeSet::new() }.run()
+    });
+    found.or_else(|| {
+        let mut search =
+            Thorough { rules: &rules, candidates, order: &by_room, need: need?, budget: THOROUGH_BUDGET };
+        let mut chosen = search.with_or_without(0, &mut vec![], 0)?;
+        chosen.sort_unstable();
+        Some(chosen)
     })
 }
 
 /// How many sets are looked at. Only constraints that pull in different directions need more than a few, and
 /// a search among a hundred clusters must not hold up the decisions for other workloads.
 const SEARCH_BUDGET: u32 = 2_000;
+
+/// How many clusters are taken in or left out when every set is looked at.
+const THOROUGH_BUDGET: u32 = 20_000;
 
 /// One constraint, with the groups of each candidate.
 struct Rule {
@@ -120,5 +130,40 @@ impl Search<'_> {
         let room: u64 = chosen.iter().map(|&index| self.candidates[index].room).sum();
         chosen.sort_unstable();
         self.need.is_none_or(|need| room >= need).then_some(chosen)
+    }
+}
+
+/// Looks at every set in turn, the largest and roomiest first.
+struct Thorough<'a> {
+    rules: &'a [Rule],
+    candidates: &'a [Candidate<'a>],
+    order: &'a [usize],
+    need: u64,
+    budget: u32,
+}
+
+impl Thorough<'_> {
+    /// Decides about the cluster at this place of the order, and all after it.
+    fn with_or_without(&mut self, at: usize, chosen: &mut Vec<usize>, room: u64) -> Option<Vec<usize>> {
+        self.budget = self.budget.checked_sub(1)?;
+        let rest = self.order[at..].iter().map(|&index| self.candidates[index].room).sum::<u64>();
+        if room.saturating_add(rest) < self.need {
+            return None;
+        }
+        let used: Vec<_> = self.rules.iter().map(|rule| rule.used(chosen)).collect();
+        let Some(&index) = self.order.get(at) else {
+            let enough = self.rules.iter().zip(&used).all(|(rule, used)| used.len() as u64 >= rule.min);
+            return enough.then(|| chosen.clone());
+        };
+        if self.rules.iter().zip(&used).all(|(rule, used)| rule.allows(used, index)) {
+            chosen.push(index);
+            let found =
+                self.with_or_without(at + 1, chosen, room.saturating_add(self.candidates[index].room));
+            chosen.pop();
+            if found.is_some() {
+                return found;
+            }
+        }
+        self.with_or_without(at + 1, chosen, room)
     }
 }

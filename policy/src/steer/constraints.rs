@@ -55,12 +55,19 @@ pub(crate) fn put_back(pod: &mut Value) {
             let containers = spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
             let container = containers.into_iter().find(|one| one.get("name") == port.get("container"));
             let ports = container.and_then(|one| one.get_mut("ports")).and_then(Value::as_array_mut);
-            let same = |one: &&mut Value| one.get("containerPort") == port.get("containerPort");
+            let same = |one: &&mut Value| {
+                one.get("containerPort") == port.get("containerPort") && protocol(one) == protocol(port)
+            };
             if let Some(one) = ports.into_iter().flatten().find(same) {
                 one["hostPort"] = port.get("hostPort").cloned().unwrap_or_default();
             }
         }
     }
+}
+
+/// The protocol of a port, which need not say that it is the usual one.
+fn protocol(port: &Value) -> &str {
+    port.get("protocol").and_then(Value::as_str).unwrap_or("TCP")
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -91,4 +98,31 @@ fn host_ports(spec: &mut Map<String, Value>) -> Vec<Value> {
         }
     }
     kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_gets_back_all_that_was_moved() {
+        let before = json!({
+            "metadata": {"name": "dns"},
+            "spec": {
+                "nodeSelector": {"disk": "ssd"},
+                "topologySpreadConstraints": [{"topologyKey": "kubernetes.io/hostname"}],
+                "initContainers": [{"name": "first", "ports": [{"containerPort": 53, "hostPort": 5300}]}],
+                "containers": [{"name": "dns", "ports": [
+                    {"containerPort": 53, "hostPort": 53},
+                    {"containerPort": 53, "protocol": "UDP", "hostPort": 1053},
+                    {"containerPort": 80, "protocol": "TCP"},
+                ]}],
+            },
+        });
+        let mut pod = before.clone();
+        move_away(&mut pod);
+        assert!(pod.pointer("/spec/containers/0/ports/1/hostPort").is_none());
+        put_back(&mut pod);
+        assert_eq!(pod["spec"], before["spec"]);
+    }
 }

@@ -7,13 +7,16 @@ use std::{
 };
 
 use kube::{Api, Client, Resource, ResourceExt, runtime::watcher};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::{ClusterResourceBinding, ResourceBinding},
+    digest,
+    object::Identity,
     propagate::kinds::may_have_pods,
     watching,
 };
@@ -27,13 +30,19 @@ pub struct Bindings {
     listed: watch::Sender<bool>,
     changed: watch::Sender<u64>,
     decided: broadcast::Sender<String>,
+    wished: broadcast::Sender<(String, String)>,
+    names: Mutex<Names>,
 }
+
+/// Whose the names of bindings are, by namespace and name. Objects of two groups may have the same kind and name.
+type Names = HashMap<(String, String), (String, String, String)>;
 
 impl Default for Bindings {
     fn default() -> Self {
         let (known, listed, changed) =
             (RwLock::default(), watch::Sender::default(), watch::Sender::default());
-        Self { known, listed, changed, decided: broadcast::Sender::new(BACKLOG) }
+        let (decided, wished) = (broadcast::Sender::new(BACKLOG), broadcast::Sender::new(BACKLOG));
+        Self { known, listed, changed, decided, wished, names: Mutex::default() }
     }
 }
 
@@ -43,16 +52,69 @@ impl Bindings {
         self.known.read().get(uid).cloned()
     }
 
-    /// Remembers what was just written, before the watch says so.
-    pub fn note(&self, binding: ResourceBinding) {
-        let workload = binding.spec.resource.uid.clone();
-        let binding = Arc::new(binding);
-        let before = self.known.write().insert(workload.clone(), binding.clone());
-        let same = before.is_some_and(|before| before.spec == binding.spec && before.uid() == binding.uid());
-        if !same {
-            self.changed.send_modify(|count| *count += 1);
-            let _ = self.decided.send(workload);
+    /// The name for the binding of an object: that of the one it has, else as Karmada makes it, unless something else of
+    /// that name and kind has it.
+    pub(crate) fn name_for(&self, object: &Identity, uid: &str) -> String {
+        if let Some(there) = self.get(uid) {
+            return there.name_any();
         }
+        let plain = format!("{}-{}", object.name, object.kind).to_lowercase().replace(':', ".");
+        let whose = (object.group().to_owned(), object.kind.clone(), object.name.clone());
+        let mut names = self.names.lock();
+        // Whoever asks first has it, before the host says so: the next one may ask at the same moment.
+        let first = names.entry((object.namespace.clone(), plain.clone())).or_insert_with(|| whose.clone());
+        if *first == whose {
+            return plain;
+        }
+        let (group, kind, name) = whose;
+        format!("{plain}-{:08x}", digest::short(&format!("{group}/{kind}/{name}")))
+    }
+
+    /// Takes what a watch says, or the answer to a write.
+    pub fn note(&self, binding: ResourceBinding) {
+        if let Some(workload) = self.take(binding) {
+            let _ = self.wished.send(workload);
+        }
+    }
+
+    /// Remembers what the placer just wrote, before the watch says so. It is no news to the placer.
+    pub(crate) fn wrote(&self, binding: ResourceBinding) {
+        self.take(binding);
+    }
+
+    /// The namespace and the UID of the workload, if something else is decided for it than was.
+    fn take(&self, binding: ResourceBinding) -> Option<(String, String)> {
+        let workload = binding.spec.resource.uid.clone();
+        let namespace = binding.namespace().unwrap_or_default();
+        self.names.lock().insert(name(&binding), whose(&binding));
+        let binding = Arc::new(binding);
+        {
+            let mut known = self.known.write();
+            let before = known.get(&workload).filter(|before| before.uid() == binding.uid());
+            // A watch may be behind what was written since.
+            if before.is_some_and(|before| version(before) > version(&binding)) {
+                return None;
+            }
+            let same = before.is_some_and(|before| before.spec == binding.spec);
+            known.insert(workload.clone(), binding);
+            if same {
+                return None;
+            }
+        }
+        self.changed.send_modify(|count| *count += 1);
+        let _ = self.decided.send(workload.clone());
+        Some((namespace, workload))
+    }
+
+    /// What is not there any more was no wish of the placer.
+    fn forget(&self, workload: String, binding: &ResourceBinding) {
+        let mut names = self.names.lock();
+        if names.get(&name(binding)) == Some(&whose(binding)) {
+            names.remove(&name(binding));
+        }
+        drop(names);
+        self.changed.send_modify(|count| *count += 1);
+        let _ = self.wished.send((binding.namespace().unwrap_or_default(), workload));
     }
 
     /// Counts changes of what was decided.
@@ -63,6 +125,12 @@ impl Bindings {
     /// The UIDs of workloads for which something else was decided, from now on.
     pub fn decisions(&self) -> broadcast::Receiver<String> {
         self.decided.subscribe()
+    }
+
+    /// The namespaces and UIDs of workloads about whose bindings somebody else than the placer said something, from
+    /// now on.
+    pub(crate) fn wishes(&self) -> broadcast::Receiver<(String, String)> {
+        self.wished.subscribe()
     }
 
     /// Whether they were listed once.
@@ -131,7 +199,8 @@ impl Bindings {
                 self.note(binding);
             }
             watcher::Event::InitDone => {
-                self.known.write().retain(|uid, _| relisted.contains(uid));
+                let gone: Vec<_> = self.known.write().extract_if(|uid, _| !relisted.contains(uid)).collect();
+                gone.into_iter().for_each(|(uid, binding)| self.forget(uid, &binding));
                 self.listed.send_replace(true);
             }
             watcher::Event::Apply(binding) => self.note(binding),
@@ -142,12 +211,39 @@ impl Bindings {
                 if known.get(&binding.spec.resource.uid).is_some_and(same) {
                     known.remove(&binding.spec.resource.uid);
                     drop(known);
-                    self.changed.send_modify(|count| *count += 1);
+                    self.forget(binding.spec.resource.uid.clone(), &binding);
                 }
             }
         })
         .await;
     }
+}
+
+fn name(binding: &ResourceBinding) -> (String, String) {
+    (binding.namespace().unwrap_or_default(), binding.name_any())
+}
+
+fn whose(binding: &ResourceBinding) -> (String, String, String) {
+    let reference = &binding.spec.resource;
+    let group = reference.api_version.split_once('/').map_or("", |(group, _)| group);
+    (group.to_owned(), reference.kind.clone(), reference.name.clone())
+}
+
+/// Resource versions of one kind can be compared.
+fn version(binding: &ResourceBinding) -> u64 {
+    binding.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+/// Lets a write change only the binding that was seen. People write into bindings as well, and we send all that we saw.
+pub(crate) fn only_onto(applied: &mut Value, before: Option<&ResourceBinding>) {
+    if let Some(version) = before.and_then(ResourceExt::resource_version) {
+        applied["metadata"]["resourceVersion"] = version.into();
+    }
+}
+
+/// Whether a write failed because something was written since.
+pub(crate) fn changed_since(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
 /// The same words for an object without a namespace.
@@ -158,5 +254,77 @@ pub(crate) fn from_cluster(binding: ClusterResourceBinding) -> ResourceBinding {
 impl fmt::Debug for Bindings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bindings").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn binding(version: &str, suspended: bool) -> ResourceBinding {
+        serde_json::from_value(json!({
+            "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+            "metadata": {"namespace": "n", "name": "web-deployment", "uid": "b", "resourceVersion": version},
+            "spec": {"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "w"},
+                "suspension": {"scheduling": suspended}},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_placer_hears_of_what_others_write_and_not_of_what_it_wrote_itself() {
+        let bindings = Bindings::default();
+        let (mut wishes, mut decisions) = (bindings.wishes(), bindings.decisions());
+        bindings.wrote(binding("1", false));
+        bindings.note(binding("1", false));
+        assert!(wishes.try_recv().is_err(), "its own write, and the watch that repeats it");
+        assert_eq!(decisions.try_recv().unwrap(), "w");
+        bindings.note(binding("2", true));
+        assert_eq!(wishes.try_recv().unwrap(), ("n".to_owned(), "w".to_owned()));
+        // The placer answers it, and the watch is behind.
+        bindings.wrote(binding("4", false));
+        bindings.note(binding("3", true));
+        assert!(wishes.try_recv().is_err());
+        assert_eq!(bindings.get("w").unwrap().resource_version().as_deref(), Some("4"));
+        bindings.forget("w".into(), &binding("4", false));
+        assert!(wishes.try_recv().is_ok(), "one that is taken away is written anew");
+    }
+
+    #[test]
+    fn a_binding_is_named_as_karmada_names_it_unless_another_object_has_the_name() {
+        let object = |api_version: &str, kind: &str, name: &str| Identity {
+            api_version: api_version.into(),
+            kind: kind.into(),
+            namespace: "n".into(),
+            name: name.into(),
+            ..Identity::default()
+        };
+        let bindings = Bindings::default();
+        let (core, knative) =
+            (object("v1", "Service", "web"), object("serving.knative.dev/v1", "Service", "web"));
+        assert_eq!(bindings.name_for(&core, "1"), "web-service");
+        let other = bindings.name_for(&knative, "2");
+        assert!(other.starts_with("web-service-") && other.len() == "web-service-".len() + 8, "{other}");
+        assert_eq!(bindings.name_for(&core, "1"), "web-service", "whoever had it keeps it");
+        assert_eq!(bindings.name_for(&knative, "2"), other);
+        // Other versions of a group are the same objects.
+        assert_eq!(bindings.name_for(&object("apps/v1", "Deployment", "web"), "w"), "web-deployment");
+        assert_eq!(bindings.name_for(&object("apps/v1beta1", "Deployment", "web"), "w"), "web-deployment");
+        // Names that are written alike are not the same.
+        assert_eq!(bindings.name_for(&object("a/v1", "Role", "x:y"), "3"), "x.y-role");
+        assert_ne!(bindings.name_for(&object("a/v1", "Role", "x.y"), "4"), "x.y-role");
+        // One that somebody else made keeps its name, and what goes gives it back.
+        let mut named = binding("1", false);
+        named.metadata.name = Some("mine".into());
+        bindings.note(named);
+        assert_eq!(bindings.name_for(&object("apps/v1", "Deployment", "web"), "w"), "mine");
+        let mut gone = binding("1", false);
+        gone.metadata.name = Some("web-service".into());
+        gone.spec.resource.api_version = "v1".into();
+        gone.spec.resource.kind = "Service".into();
+        bindings.forget("1".into(), &gone);
+        assert_eq!(bindings.name_for(&knative, "2"), "web-service");
     }
 }

@@ -1,18 +1,20 @@
 //! Policies and clusters at one moment, with an index by what policies select.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
+
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Condition};
 
 use super::Parts;
 use crate::{
     api::{
-        Cluster, ClusterOverridePolicy, ClusterPropagationPolicy, OverridePolicy, PropagationPolicy,
-        PropagationSpec,
+        Cluster, ClusterOverridePolicy, ClusterPropagationPolicy, OverridePolicy, OverrideSpec,
+        PropagationPolicy, PropagationSpec,
     },
     claim::{Claim, PolicyKey},
-    matching::{self, Decision, Policy},
+    matching::{self, Decision, Lookup, Policy},
     object::Identity,
     overrides,
     validate::{default_namespaces, default_propagation},
@@ -33,6 +35,8 @@ pub struct Propagation {
     pub deleting: bool,
     /// What it says.
     pub spec: PropagationSpec,
+    /// What was said on it.
+    pub conditions: Vec<Condition>,
 }
 
 impl From<PropagationPolicy> for Propagation {
@@ -46,6 +50,7 @@ impl From<PropagationPolicy> for Propagation {
             id: looked_at.id.map(str::to_owned),
             deleting: looked_at.deleting,
             spec: policy.spec,
+            conditions: policy.status.map(|status| status.conditions).unwrap_or_default(),
         }
     }
 }
@@ -61,6 +66,7 @@ impl From<ClusterPropagationPolicy> for Propagation {
             id: looked_at.id.map(str::to_owned),
             deleting: looked_at.deleting,
             spec: policy.spec.0,
+            conditions: policy.status.map(|status| status.conditions).unwrap_or_default(),
         }
     }
 }
@@ -84,6 +90,13 @@ impl Propagation {
         self.policy().key()
     }
 
+    /// As Events name it.
+    #[must_use]
+    pub fn reference(&self) -> ObjectReference {
+        let kind = if self.namespace.is_some() { "PropagationPolicy" } else { "ClusterPropagationPolicy" };
+        reference(kind, self.namespace.as_deref(), &self.name, &self.uid)
+    }
+
     /// The claim it has on its objects.
     #[must_use]
     pub fn claim(&self) -> Claim {
@@ -91,25 +104,57 @@ impl Propagation {
     }
 }
 
+/// A policy as Events name it.
+fn reference(kind: &str, namespace: Option<&str>, name: &str, uid: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("policy.karmada.io/v1alpha1".into()),
+        kind: Some(kind.into()),
+        namespace: namespace.map(str::to_owned),
+        name: Some(name.into()),
+        uid: Some(uid.into()),
+        ..ObjectReference::default()
+    }
+}
+
 /// An override policy of either kind.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Override {
-    /// Of one namespace.
-    Namespaced(OverridePolicy),
-    /// Of the whole host.
-    Cluster(ClusterOverridePolicy),
+pub struct Override {
+    /// Namespace; none for a ClusterOverridePolicy.
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// What it says.
+    pub spec: OverrideSpec,
+    /// What was said on it.
+    pub conditions: Vec<Condition>,
 }
 
 impl From<OverridePolicy> for Override {
-    fn from(mut policy: OverridePolicy) -> Self {
-        default_namespaces(policy.metadata.namespace.as_deref(), &mut policy.spec.resource_selectors);
-        Self::Namespaced(policy)
+    fn from(policy: OverridePolicy) -> Self {
+        let (meta, mut spec) = (policy.metadata, policy.spec);
+        default_namespaces(meta.namespace.as_deref(), &mut spec.resource_selectors);
+        Self {
+            namespace: Some(meta.namespace.unwrap_or_default()),
+            name: meta.name.unwrap_or_default(),
+            uid: meta.uid.unwrap_or_default(),
+            spec,
+            conditions: policy.status.map(|status| status.conditions).unwrap_or_default(),
+        }
     }
 }
 
 impl From<ClusterOverridePolicy> for Override {
     fn from(policy: ClusterOverridePolicy) -> Self {
-        Self::Cluster(policy)
+        let meta = policy.metadata;
+        Self {
+            namespace: None,
+            name: meta.name.unwrap_or_default(),
+            uid: meta.uid.unwrap_or_default(),
+            spec: policy.spec.0,
+            conditions: policy.status.map(|status| status.conditions).unwrap_or_default(),
+        }
     }
 }
 
@@ -117,20 +162,20 @@ impl Override {
     /// As overriding looks at it.
     #[must_use]
     pub fn policy(&self) -> overrides::Policy<'_> {
-        match self {
-            Self::Namespaced(policy) => policy.into(),
-            Self::Cluster(policy) => policy.into(),
-        }
+        overrides::Policy { namespace: self.namespace.as_deref(), name: &self.name, spec: &self.spec }
     }
 
-    /// Its UID.
+    /// As Events name it.
     #[must_use]
-    pub fn uid(&self) -> &str {
-        let meta = match self {
-            Self::Namespaced(policy) => &policy.metadata,
-            Self::Cluster(policy) => &policy.metadata,
-        };
-        meta.uid.as_deref().unwrap_or_default()
+    pub fn reference(&self) -> ObjectReference {
+        let kind = if self.namespace.is_some() { "OverridePolicy" } else { "ClusterOverridePolicy" };
+        reference(kind, self.namespace.as_deref(), &self.name, &self.uid)
+    }
+
+    /// Whether it makes the same of objects.
+    fn is_like(&self, other: &Self) -> bool {
+        (&self.namespace, &self.name, &self.uid, &self.spec)
+            == (&other.namespace, &other.name, &other.uid, &other.spec)
     }
 }
 
@@ -148,7 +193,8 @@ pub struct View {
     pub overrides: Vec<Arc<Override>>,
     /// Clusters by name.
     pub clusters: BTreeMap<String, Arc<Cluster>>,
-    pub(crate) by_kind: HashMap<Kind, Vec<usize>>,
+    /// Where in `propagation` the policies of an object are.
+    pub(crate) index: Lookup<usize>,
     pub(crate) override_names: (BTreeSet<(String, String)>, BTreeSet<String>),
 }
 
@@ -157,18 +203,6 @@ impl View {
         let namespaced = parts.propagation.objects.values();
         let propagation: Vec<_> =
             namespaced.chain(parts.cluster_propagation.objects.values()).cloned().collect();
-        let mut by_kind: HashMap<Kind, Vec<usize>> = HashMap::new();
-        for (index, policy) in propagation.iter().enumerate() {
-            let kinds: BTreeSet<Kind> = policy
-                .spec
-                .resource_selectors
-                .iter()
-                .map(|selector| (selector.api_version.clone(), selector.kind.clone()))
-                .collect();
-            for kind in kinds {
-                by_kind.entry(kind).or_default().push(index);
-            }
-        }
         let overrides = parts.cluster_overrides.objects.values().chain(parts.overrides.objects.values());
         let override_names = (
             parts.overrides.objects.keys().cloned().collect(),
@@ -183,23 +217,24 @@ impl View {
                 && parts.clusters.listed,
             overrides: overrides.cloned().collect(),
             clusters: clusters.map(|((_, name), cluster)| (name.clone(), cluster.clone())).collect(),
-            propagation,
-            by_kind,
             override_names,
+            ..Self::with(propagation)
         }
+    }
+
+    /// With these policies alone.
+    #[must_use]
+    pub fn with(propagation: Vec<Arc<Propagation>>) -> Self {
+        let mut index = Lookup::default();
+        propagation.iter().enumerate().for_each(|(at, policy)| index.add(&policy.policy(), at));
+        Self { propagation, index, ..Self::default() }
     }
 
     /// The policy that an object obeys, given the claim on it.
     #[must_use]
     pub fn policy_of(&self, object: &Identity, claim: Option<&Claim>) -> Option<Arc<Propagation>> {
-        let kind = (object.api_version.clone(), object.kind.clone());
-        let about: Vec<&Arc<Propagation>> = self
-            .by_kind
-            .get(&kind)?
-            .iter()
-            .filter_map(|index| self.propagation.get(*index))
-            .filter(|policy| policy.namespace.as_ref().is_none_or(|own| *own == object.namespace))
-            .collect();
+        let near = self.index.near(object).filter_map(|at| self.propagation.get(at));
+        let about: Vec<&Arc<Propagation>> = near.collect();
         let policies: Vec<Policy<'_>> = about.iter().map(|policy| policy.policy()).collect();
         match matching::decide(object, claim, &policies) {
             Decision::Keep(chosen) | Decision::Take(chosen) => about
@@ -228,7 +263,10 @@ impl View {
                 })
         };
         let same_overrides = self.overrides.len() == other.overrides.len()
-            && self.overrides.iter().zip(&other.overrides).all(|(one, two)| Arc::ptr_eq(one, two));
+            && self.overrides.iter().zip(&other.overrides).all(|(one, two)| {
+                // What we say on it ourselves changes no object.
+                Arc::ptr_eq(one, two) || one.is_like(two)
+            });
         !same_overrides || (!self.overrides.is_empty() && !same_clusters())
     }
 

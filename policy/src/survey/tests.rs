@@ -143,3 +143,35 @@ fn an_error_is_of_one_cluster() {
     }
     assert_eq!(found["Service shop/b"].rendered["m1"]["spec"], json!({}));
 }
+
+#[test]
+fn a_cluster_that_says_that_it_is_not_ready_gets_no_new_pods() {
+    let ready = |is: &str| json!({"conditions": [{"type": "Ready", "status": is, "reason": "r", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    let kinds = [("apps/v1", "Deployment"), ("v1", "ConfigMap")];
+    let all = ["m1", "m2", "m3"];
+    let found = surveyed(vec![
+        cluster("m1", ready("True")),
+        cluster("m2", ready("False")),
+        cluster("m3", json!(null)),
+        policy("web", to(&kinds, &all, json!({}))),
+        object("apps/v1", "Deployment", "web", json!({"replicas": 1})),
+        object("v1", "ConfigMap", "settings", json!(null)),
+    ]);
+    assert_eq!(clusters(&found["Deployment shop/web"]), ["m1", "m3"]);
+    assert_eq!(clusters(&found["ConfigMap shop/settings"]), all, "objects do not wait");
+}
+
+#[test]
+fn workloads_that_are_only_known_by_where_they_are_count_as_peers() {
+    let mut spec = to(&[("apps/v1", "Deployment")], &["m1", "m2"], json!({}));
+    spec["placement"]["workloadAffinity"] = json!({"antiAffinity": {"groupByLabelKey": "team"}});
+    let mut web = object("apps/v1", "Deployment", "web", json!({"replicas": 1}));
+    web["metadata"]["labels"] = json!({"team": "a"});
+    let mut inventory = Inventory::default();
+    for object in [cluster("m1", json!(null)), cluster("m2", json!(null)), policy("web", spec), web.clone()] {
+        inventory.add(object).unwrap();
+    }
+    inventory.add_peer(Identity::of(&web), ["m1".to_owned()].into());
+    let entries = survey(&inventory);
+    assert_eq!(clusters(&entries[0]), ["m2"]);
+}

@@ -43,16 +43,9 @@ fn overriders(overriders: &Overriders, path: &str, found: &mut Violations) {
         if let Some(predicate) = &image.predicate {
             pointer(&predicate.path, &format!("{path}.imageOverrider[{index}].predicate.path"), found);
         }
-        found.unless(
-            image.operator == PatchOperator::Remove || !image.value.is_empty(),
-            format!("{path}.imageOverrider[{index}].value"),
-            "value is required for add or replace operation",
-        );
     }
     for (index, patch) in overriders.plaintext.iter().enumerate() {
-        let path = format!("{path}.plaintext[{index}]");
-        pointer(&patch.path, &format!("{path}.path"), found);
-        value(patch.operator, patch.value.is_some(), &path, found);
+        pointer(&patch.path, &format!("{path}.plaintext[{index}].path"), found);
     }
     for (list, name) in [
         (&overriders.labels_overrider, "labelsOverrider"),

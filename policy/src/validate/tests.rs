@@ -206,8 +206,11 @@ fn what_is_wrong_with_an_override_policy() {
         (rule(json!({"annotationsOverrider": [{"operator": "add", "value": {"a": "any text"}}]})), None),
         (
             rule(json!({"imageOverrider": [{"component": "Tag", "operator": "add"}]})),
-            Some("value is required for add or replace operation"),
+            // As in Karmada: it changes nothing, which is said.
+            None,
         ),
+        (rule(json!({"plaintext": [{"path": "/a", "operator": "remove", "value": "b"}]})), None),
+        (rule(json!({"plaintext": [{"path": "/a", "operator": "add"}]})), None),
     ] {
         let found = overrides(Some("shop"), &serde_json::from_value::<OverrideSpec>(spec.clone()).unwrap());
         match expected {

@@ -39,6 +39,7 @@ pub struct Keeper {
     client: Client,
     namespace: &'static str,
     registration: Registration,
+    taints: Vec<String>,
     certificate: ServingCertificate,
     served: Option<Material>,
 }
@@ -61,10 +62,16 @@ enum Trouble {
 }
 
 impl Keeper {
-    /// For a webhook that is registered like this. Its Secret is in `namespace`.
+    /// For a webhook that is registered like this. Its Secret is in `namespace`; nodes of clusters have these `taints`.
     #[must_use]
-    pub fn new(client: Client, namespace: &'static str, registration: Registration) -> Self {
-        Self { client, namespace, registration, certificate: ServingCertificate::default(), served: None }
+    pub fn new(
+        client: Client,
+        namespace: &'static str,
+        registration: Registration,
+        taints: Vec<String>,
+    ) -> Self {
+        let certificate = ServingCertificate::default();
+        Self { client, namespace, registration, taints, certificate, served: None }
     }
 
     /// The certificate to serve with, as it changes. Until there is one, handshakes fail.
@@ -106,7 +113,7 @@ impl Keeper {
         let authority = material.get(CA).cloned().unwrap_or_default();
         let ca = json!(ByteString(authority.into_bytes()));
         let target = &self.registration.target;
-        let pods = mutating(target, &ca, self.namespace);
+        let pods = mutating(target, &ca, self.namespace, &self.taints);
         self.ensure::<MutatingWebhookConfiguration>(&pods).await?;
         self.ensure::<ValidatingWebhookConfiguration>(&validating(target, &ca)).await
     }

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::review::{Answer, Request};
 use crate::{
-    affinity,
-    api::Placement,
+    api::{Failover, ResourceBinding},
+    daemon,
     govern::{Governed, govern},
     object::Identity,
     owners::{Meta, Owner, Owners},
@@ -46,6 +46,9 @@ impl Pods {
             return Answer::NotNow("federlet has not read all policies yet, try again".into());
         }
         let owner = Owner::of(pod);
+        // Of a Job, a pod that goes counts as a failure, and one of its own does not come again.
+        let comes_back =
+            owner.as_ref().is_some_and(|owner| !matches!(owner.kind.as_str(), "Job" | "DaemonSet"));
         let made_by_daemon_set = owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet");
         let chain = match self.owners.chain(&request.namespace, owner).await {
             Ok(chain) => chain,
@@ -56,14 +59,22 @@ impl Pods {
         let Some((workload, governed)) = self.governed(&request.namespace, pod, chain, &view) else {
             return Answer::Yes;
         };
-        let Some(way) = way(pod, made_by_daemon_set, &governed, &view) else { return Answer::Yes };
+        let way = if made_by_daemon_set {
+            daemon_way(pod, &governed, &view, self.bindings.get(&workload.uid).as_deref())
+        } else {
+            Some(way(&governed))
+        };
+        let Some(way) = way else { return Answer::Yes };
+        let failover = governed.spec.as_ref().and_then(|spec| spec.failover.as_ref());
         let mut steered = pod.clone();
         let steering = Steering {
             workload: &workload,
             policy: &governed.claim.policy,
             placement: &governed.placement,
             scheduler: governed.scheduler.as_deref(),
+            priority_class: governed.priority_class.as_deref(),
             tolerations: &self.tolerations,
+            waits: way == Way::Gate && comes_back && failover.is_some_and(Failover::waits_in_failed_clusters),
             way,
         };
         steer::steer(&mut steered, &steering);
@@ -96,21 +107,30 @@ impl Pods {
     }
 }
 
-/// How a pod gets to its cluster. None if it is one that no policy can move: that of a daemon set for another node.
-fn way(pod: &Value, made_by_daemon_set: bool, governed: &Governed, view: &View) -> Option<Way> {
-    if made_by_daemon_set {
-        let node = steer::daemon_node(pod)?;
-        let cluster = view.clusters.get(node)?;
-        return wants(&governed.placement, cluster).then(|| Way::Daemon(node.to_owned()));
-    }
-    let only = steer::only_cluster(&governed.placement).filter(|_| governed.hold.is_none());
-    Some(only.map_or(Way::Gate, |cluster| Way::Only(cluster.to_owned())))
+/// A pod that no policy steers goes to a cluster only if a machine there has room for it.
+pub(super) fn ask_for_room(request: &Request) -> Answer {
+    let mut pod = request.object.clone();
+    let asks = request.operation == "CREATE" && steer::room::ask_for_room(&mut pod);
+    if asks { Answer::As(Box::new(pod)) } else { Answer::Yes }
 }
 
-fn wants(placement: &Placement, cluster: &crate::api::Cluster) -> bool {
-    let groups = &placement.cluster_affinities;
-    affinity::includes(placement.cluster_affinity.as_ref(), cluster)
-        && (groups.is_empty() || groups.iter().any(|group| affinity::check(&group.affinity, cluster).is_ok()))
+/// How a pod of a daemon set gets to its cluster. None if it was made for a node that the policy does not mean, or for a
+/// machine of the host: no policy can move it.
+fn daemon_way(
+    pod: &Value,
+    governed: &Governed,
+    view: &View,
+    binding: Option<&ResourceBinding>,
+) -> Option<Way> {
+    let node = steer::daemon_node(pod)?;
+    let nodes = daemon::nodes(governed, view, binding)?;
+    nodes.run.contains(node).then(|| Way::Daemon(node.to_owned()))
+}
+
+/// How any other gets there.
+fn way(governed: &Governed) -> Way {
+    let certain = steer::certain_cluster(&governed.placement).filter(|_| governed.hold.is_none());
+    certain.map_or(Way::Gate, |cluster| Way::Only(cluster.to_owned()))
 }
 
 impl fmt::Debug for Pods {

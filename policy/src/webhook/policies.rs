@@ -7,6 +7,7 @@ use super::review::{Answer, Request};
 use crate::{
     api::{OverrideSpec, PropagationSpec},
     claim::Claim,
+    effect::{overrides_without_effect, without_effect},
     validate::{self, Violation},
 };
 
@@ -37,10 +38,24 @@ pub(super) fn check(request: &Request) -> Answer {
         _ => Ok(vec![]),
     };
     match found {
-        Ok(found) if found.is_empty() => Answer::Yes,
+        Ok(found) if found.is_empty() => noting(request),
         Ok(found) => Answer::No(found.iter().map(Violation::to_string).collect::<Vec<_>>().join("; ")),
         Err(error) => Answer::No(format!("spec: {error}")),
     }
+}
+
+/// What has no effect is taken, and said.
+fn noting(request: &Request) -> Answer {
+    let notes = match request.kind.kind.as_str() {
+        "PropagationPolicy" | "ClusterPropagationPolicy" => {
+            read(&request.object).map(|spec| without_effect(&spec)).unwrap_or_default()
+        }
+        "OverridePolicy" | "ClusterOverridePolicy" => {
+            read(&request.object).map(|spec| overrides_without_effect(&spec)).unwrap_or_default()
+        }
+        _ => vec![],
+    };
+    if notes.is_empty() { Answer::Yes } else { Answer::Noting(notes) }
 }
 
 fn propagation(request: &Request, namespace: Option<&str>) -> Result<Vec<Violation>, serde_json::Error> {
@@ -128,6 +143,19 @@ mod tests {
             Value::Null,
         )));
         assert!(why.starts_with("spec: "), "{why}");
+    }
+
+    #[test]
+    fn what_has_no_effect_is_taken_and_said() {
+        let Answer::Noting(notes) = check(&request(
+            "ClusterPropagationPolicy",
+            "CREATE",
+            policy(json!({"association": true})),
+            Value::Null,
+        )) else {
+            panic!("nothing was said");
+        };
+        assert_eq!(notes, ["spec.association has no effect: use propagateDeps"]);
     }
 
     #[test]

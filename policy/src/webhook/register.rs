@@ -113,14 +113,18 @@ fn policies(kinds: &[&str], operations: &[&str]) -> Value {
 /// Pods in namespaces that a policy covers, and new policies. `ca` is the authority in base64.
 ///
 /// A pod that nobody could steer is refused, but only where a policy is; elsewhere nobody even asks.
-pub(super) fn mutating(target: &Target, ca: &Value, own_namespace: &str) -> Value {
+///
+/// Pods elsewhere that tolerate the nodes of clusters, which have one of `taints`, ask for room on one machine; whoever
+/// cannot be asked changes nothing.
+pub(super) fn mutating(target: &Target, ca: &Value, own_namespace: &str, taints: &[String]) -> Value {
     let (label, value) = COVERED;
     let never = [own_namespace, "kube-system", "kube-public", "kube-node-lease"];
+    let not_ours = json!({ "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": never });
     let covered = json!({
         "failurePolicy": "Fail", "reinvocationPolicy": "Never",
         "namespaceSelector": {
             "matchLabels": { label: value },
-            "matchExpressions": [{ "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": never }],
+            "matchExpressions": [not_ours],
         },
     });
     let pods = json!([{
@@ -129,14 +133,32 @@ pub(super) fn mutating(target: &Target, ca: &Value, own_namespace: &str) -> Valu
     // A policy without an id is known by its UID: nothing is lost if nobody gives it one.
     let ids = json!({ "failurePolicy": "Ignore", "reinvocationPolicy": "Never" });
     let propagation = policies(&["propagationpolicies", "clusterpropagationpolicies"], &["CREATE"]);
+    let mut hooks = vec![
+        hook("pods.federlet.io", &target.client("/pods", ca), &pods, &covered),
+        hook("policies.federlet.io", &target.client("/policies", ca), &propagation, &ids),
+    ];
+    if !taints.is_empty() {
+        let uncovered = json!({
+            "failurePolicy": "Ignore", "reinvocationPolicy": "Never", "timeoutSeconds": 2,
+            "namespaceSelector": {
+                "matchExpressions": [not_ours, { "key": label, "operator": "NotIn", "values": [value] }],
+            },
+            "matchConditions": [{ "name": "tolerates-clusters", "expression": tolerates(taints) }],
+        });
+        hooks.push(hook("room.federlet.io", &target.client("/room", ca), &pods, &uncovered));
+    }
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
-        "metadata": { "name": NAME },
-        "webhooks": [
-            hook("pods.federlet.io", &target.client("/pods", ca), &pods, &covered),
-            hook("policies.federlet.io", &target.client("/policies", ca), &propagation, &ids),
-        ],
+        "metadata": { "name": NAME }, "webhooks": hooks,
     })
+}
+
+/// Whether a pod names one of these taints among those that it tolerates, in the host's language for such questions.
+fn tolerates(taints: &[String]) -> String {
+    format!(
+        "has(object.spec.tolerations) && object.spec.tolerations.exists(one, has(one.key) && one.key in {})",
+        json!(taints)
+    )
 }
 
 /// Policies, before they are stored.
@@ -190,7 +212,16 @@ mod tests {
 
     #[test]
     fn only_covered_namespaces_are_asked_about() {
-        let all = mutating(&Target::url("https://a").unwrap(), &json!("YQ=="), "federlet-system");
+        let all =
+            mutating(&Target::url("https://a").unwrap(), &json!("YQ=="), "federlet-system", &["a/b".into()]);
+        let room = &all["webhooks"][2];
+        assert_eq!(
+            (&room["failurePolicy"], &room["clientConfig"]["url"]),
+            (&json!("Ignore"), &json!("https://a/room"))
+        );
+        assert!(
+            room["matchConditions"][0]["expression"].as_str().unwrap().ends_with(r#"one.key in ["a/b"])"#)
+        );
         let pods = &all["webhooks"][0];
         assert_eq!(pods["failurePolicy"], "Fail");
         assert_eq!(pods["namespaceSelector"]["matchLabels"]["federlet.io/policies"], "cover");

@@ -39,6 +39,8 @@ impl Request {
 pub(super) enum Answer {
     /// As it is.
     Yes,
+    /// As it is, and the person who wrote it is told something.
+    Noting(Vec<String>),
     /// With this object instead.
     As(Box<Value>),
     /// No, and why.
@@ -50,7 +52,7 @@ pub(super) enum Answer {
 impl Answer {
     pub(super) fn result(&self) -> &'static str {
         match self {
-            Self::Yes => "allowed",
+            Self::Yes | Self::Noting(_) => "allowed",
             Self::As(_) => "changed",
             Self::No(_) => "denied",
             Self::NotNow(_) => "error",
@@ -62,6 +64,7 @@ impl Answer {
         let mut response = json!({ "uid": request.uid, "allowed": true });
         match self {
             Self::Yes => {}
+            Self::Noting(notes) => response["warnings"] = json!(notes),
             Self::As(object) => {
                 let patch = json!(json_patch::diff(&request.object, object)).to_string();
                 response["patchType"] = "JSONPatch".into();
@@ -93,6 +96,11 @@ mod tests {
         let answer = Answer::No("because".into()).review(&request);
         assert_eq!(answer["response"]["allowed"], false);
         assert_eq!(answer["response"]["status"]["message"], "because");
+        let answer = Answer::Noting(vec!["mind this".into()]).review(&request);
+        assert_eq!(
+            (&answer["response"]["allowed"], &answer["response"]["warnings"]),
+            (&json!(true), &json!(["mind this"]))
+        );
         assert!(Request::read(b"{}").is_err());
     }
 }

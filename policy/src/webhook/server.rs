@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    Pods, policies,
+    Pods, pods, policies,
     review::{Answer, Request},
 };
 
@@ -45,6 +45,7 @@ impl Webhooks {
         let webhook = match (request.method(), request.uri().path()) {
             (&Method::GET, "/healthz") => return plain(StatusCode::OK, "ok"),
             (&Method::POST, "/pods") => "pods",
+            (&Method::POST, "/room") => "room",
             (&Method::POST, "/policies") => "policies",
             (&Method::POST, "/validate") => "validate",
             _ => return plain(StatusCode::NOT_FOUND, "there is nothing here"),
@@ -59,6 +60,7 @@ impl Webhooks {
         };
         let answer = match webhook {
             "pods" => self.pods.answer(&request).await,
+            "room" => pods::ask_for_room(&request),
             "policies" => policies::identify(&request),
             _ => policies::check(&request),
         };

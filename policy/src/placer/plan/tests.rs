@@ -1,5 +1,9 @@
+mod copied;
+mod measured;
+
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Taint;
 use serde_json::{Value, json};
 
 use super::*;
@@ -29,6 +33,7 @@ fn governed(placement: Value) -> Governed {
         claim: Claim { policy: PolicyKey { namespace: Some("n".into()), name: "p".into() }, id: "i".into() },
         placement: serde_json::from_value(placement).unwrap(),
         scheduler: None,
+        priority_class: None,
         hold: None,
         current: true,
         spec: None,
@@ -78,6 +83,9 @@ fn plan(placement: Value, view: &View, pods: &[SeenPod], fleet_node: Option<&str
         binding: None,
         peers: &Peers::default(),
         fleet_node,
+        leaving: &BTreeSet::new(),
+        kept: &BTreeSet::new(),
+        unsettled: None,
     }
     .plan()
 }
@@ -111,6 +119,69 @@ fn nobody_fits_and_says_why() {
 }
 
 #[test]
+fn a_cluster_that_is_named_must_be_as_the_policy_asks() {
+    let named = |label: &str| json!({"clusterAffinity": {"clusterNames": ["a"], "labelSelector": {"matchLabels": {"name": label}}}});
+    let pods = [pod("one", "r", None, None), pod("two", "r", Some("a"), None)];
+    let fits = plan(named("a"), &view(&["a", "b"]), &pods, Some("fleet"));
+    assert_eq!(fits.pins.iter().map(|pin| (pin.pod, pin.cluster.as_str())).collect::<Vec<_>>(), [(0, "a")]);
+    assert!(fits.misfits.is_empty() && !fits.copied, "one cluster needs no copies: {fits:?}");
+    let misses = plan(named("x"), &view(&["a", "b"]), &pods, Some("fleet"));
+    assert_eq!(misses.waiting.unwrap().reason, "NoClusterFit");
+    assert_eq!((misses.pins, misses.misfits), (vec![], vec![1]));
+}
+
+#[test]
+fn a_pod_of_a_daemon_set_goes_from_a_node_that_is_not_meant_any_more() {
+    let daemon = |name: &str, cluster: &str| SeenPod {
+        owner: Some(Owner { kind: "DaemonSet".into(), uid: "d".into(), ..Owner::default() }),
+        ..pod(name, "d", Some(cluster), None)
+    };
+    let pods = [daemon("one", "a"), daemon("two", "b")];
+    let only = |name: &str| json!({"clusterAffinity": {"clusterNames": [name]}});
+    assert_eq!(plan(only("a"), &view(&["a", "b"]), &pods, Some("fleet")).misfits, [1]);
+    assert_eq!(plan(only("x"), &view(&["a", "b"]), &pods, Some("fleet")).misfits, [0, 1]);
+    let all = plan(json!({}), &view(&["a", "b"]), &pods, Some("fleet"));
+    assert!(all.misfits.is_empty() && all.pins.is_empty(), "{all:?}");
+    assert_eq!(all.shares, Shares::from([("a".into(), 1), ("b".into(), 1)]));
+}
+
+#[test]
+fn a_cluster_serves_the_kind_of_a_workload_or_pods_of_what_is_copied() {
+    let mut clusters = view(&["a"]);
+    for cluster in clusters.clusters.values_mut() {
+        let status = Arc::make_mut(cluster).status.as_mut().unwrap();
+        status.api_enablements = serde_json::from_value(json!([{"groupVersion": "v1",
+            "resources": [{"name": "pods", "kind": "Pod"}]}]))
+        .unwrap();
+    }
+    let rollout = Identity { api_version: "argoproj.io/v1alpha1".into(), kind: "Rollout".into(), ..web() };
+    for (identity, pins) in [(rollout, 1), (web(), 0)] {
+        let plan = Situation {
+            governed: &governed(weighted()),
+            identity: &identity,
+            uid: "w",
+            pods: &[pod("one", "r", None, None)],
+            view: &clusters,
+            binding: None,
+            peers: &Peers::default(),
+            fleet_node: None,
+            leaving: &BTreeSet::new(),
+            kept: &BTreeSet::new(),
+            unsettled: None,
+        }
+        .plan();
+        assert_eq!(plan.pins.len(), pins, "{} {plan:?}", identity.kind);
+        if let Some(waiting) = plan.waiting {
+            assert!(
+                waiting.message.ends_with("a: it does not serve apps/v1 Deployment"),
+                "{}",
+                waiting.message
+            );
+        }
+    }
+}
+
+#[test]
 fn one_that_does_not_fit_any_more_moves_and_a_cluster_that_is_gone_is_none() {
     let placement = json!({"clusterAffinity": {"clusterNames": ["b", "c"]},
         "replicaScheduling": {"replicaSchedulingType": "Divided"}});
@@ -141,21 +212,6 @@ fn pods_of_daemon_sets_are_not_placed() {
     assert_eq!(plan(weighted(), &view(&["a", "b"]), &[daemon], None), Plan::default());
 }
 
-#[test]
-fn copies_need_the_fleet_node_unless_there_is_one_cluster() {
-    let pods = [pod("one", "r", None, None)];
-    let several = plan(json!({}), &view(&["a", "b"]), &pods, None);
-    assert_eq!(several.waiting.unwrap().reason, "NoFleetNode");
-    let fleet = plan(json!({}), &view(&["a", "b"]), &pods, Some("fleet"));
-    assert_eq!(fleet.pins, [Pin { pod: 0, cluster: "fleet".into(), cost: None }]);
-    assert_eq!(fleet.shares, Shares::from([("a".into(), 1), ("b".into(), 1)]));
-    // Another cluster may come, and then it gets its copies without anything being moved.
-    let one = plan(json!({}), &view(&["a"]), &pods, Some("fleet"));
-    assert_eq!((one.pins[0].cluster.as_str(), one.shares), ("fleet", Shares::from([("a".into(), 1)])));
-    let single = plan(json!({}), &view(&["a"]), &pods, None);
-    assert_eq!(single.pins, [Pin { pod: 0, cluster: "a".into(), cost: Some(-1) }]);
-}
-
 fn recorded(clusters: &[&str]) -> ResourceBinding {
     let clusters: Vec<Value> = clusters.iter().map(|name| json!({"name": name, "replicas": 2})).collect();
     serde_json::from_value(json!({
@@ -175,79 +231,11 @@ fn replan(governed: &Governed, view: &View, pods: &[SeenPod], binding: &Resource
         binding: Some(binding),
         peers: &Peers::default(),
         fleet_node: Some("fleet"),
+        leaving: &BTreeSet::new(),
+        kept: &BTreeSet::new(),
+        unsettled: None,
     }
     .plan()
-}
-
-#[test]
-fn copies_follow_the_clusters_and_their_pods_stay() {
-    let pods = [pod("one", "r", Some("fleet"), None), pod("two", "r", Some("fleet"), None)];
-    let shares = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 2)).collect::<Shares>();
-    let everywhere = governed(json!({}));
-    let joined = replan(&everywhere, &view(&["a", "b", "c"]), &pods, &recorded(&["a", "b"]));
-    assert_eq!((joined.shares, joined.misfits.len(), joined.pins.len()), (shares(&["a", "b", "c"]), 0, 0));
-    let left = replan(&everywhere, &view(&["a"]), &pods, &recorded(&["a", "b"]));
-    assert_eq!((left.shares, left.misfits.len()), (shares(&["a"]), 0));
-    // One that is not ready keeps its copies, and gets no new ones.
-    let mut down = view(&["a", "b"]);
-    down.clusters.insert("b".into(), Arc::new(cluster("b", json!({}), json!({}))));
-    assert_eq!(replan(&everywhere, &down, &pods, &recorded(&["a", "b"])).shares, shares(&["a", "b"]));
-    assert_eq!(replan(&everywhere, &down, &pods, &recorded(&["a"])).shares, shares(&["a"]));
-    // While a policy is held nothing changes; when nobody fits, nobody has copies.
-    let mut held = governed(json!({}));
-    held.hold = Some(crate::govern::Hold::Suspended(held.claim.policy.clone()));
-    assert_eq!(replan(&held, &view(&["a", "b", "c"]), &pods, &recorded(&["a"])).shares, shares(&["a"]));
-    let nowhere = governed(json!({"clusterAffinity": {"clusterNames": ["x", "y"]}}));
-    let none = replan(&nowhere, &view(&["a"]), &pods, &recorded(&["a"]));
-    assert!(none.shares.is_empty() && none.copied && none.misfits.is_empty(), "{none:?}");
-}
-
-#[test]
-fn an_override_of_replicas_says_how_many_copies_a_cluster_has() {
-    let fewer: crate::api::OverridePolicy = serde_json::from_value(json!({
-        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy", "metadata": {"name": "o", "namespace": "n"},
-        "spec": {"overrideRules": [{"targetCluster": {"clusterNames": ["b"]}, "overriders": {"plaintext": [
-            {"path": "/spec/replicas", "operator": "replace", "value": 1}]}}]},
-    }))
-    .unwrap();
-    let mut clusters = view(&["a", "b"]);
-    clusters.overrides = vec![Arc::new(crate::store::Override::from(fewer))];
-    let pods =
-        [pod("one", "r", Some("fleet"), None), pod("two", "r", None, None), pod("three", "r", None, None)];
-    let plan = replan(&governed(json!({})), &clusters, &pods, &recorded(&["a", "b"]));
-    assert_eq!(plan.shares, Shares::from([("a".into(), 3), ("b".into(), 1)]));
-    let mut costs: Vec<i64> = plan.pins.iter().filter_map(|pin| pin.cost).collect();
-    costs.extend(plan.costs.iter().map(|(_, cost)| *cost));
-    costs.sort_unstable();
-    assert_eq!(costs, [-3, -2, -1], "each has a position, and they are written once");
-    let placed: Vec<SeenPod> = (1..=3).map(|n| pod(&n.to_string(), "r", Some("fleet"), Some(-n))).collect();
-    let still = replan(&governed(json!({})), &clusters, &placed, &recorded(&["a", "b"]));
-    assert!(still.pins.is_empty() && still.costs.is_empty() && still.misfits.is_empty(), "{still:?}");
-}
-
-#[test]
-fn pods_move_between_copies_and_single_clusters() {
-    let on = |node: &str| [pod("one", "r", Some(node), None)];
-    let clusters = view(&["a", "b"]);
-    for (placement, node, moves) in [
-        (json!({}), "fleet", false),
-        (json!({}), "a", true),
-        (weighted(), "fleet", true),
-        (weighted(), "a", false),
-        (json!({"clusterAffinity": {"clusterNames": ["a"]}}), "a", false),
-        (json!({"clusterAffinity": {"clusterNames": ["a"]}}), "fleet", true),
-    ] {
-        let plan = replan(&governed(placement.clone()), &clusters, &on(node), &recorded(&["a", "b"]));
-        assert_eq!(!plan.misfits.is_empty(), moves, "{placement} on {node}");
-    }
-}
-
-#[test]
-fn measured_division_moves_nothing() {
-    let placement = json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}});
-    let pods = [pod("one", "r", Some("a"), Some(-1)), pod("two", "r", Some("b"), Some(-2))];
-    let plan = plan(placement, &view(&["a", "b"]), &pods, None);
-    assert!(plan.surplus.is_empty() && plan.misfits.is_empty() && plan.pins.is_empty());
 }
 
 #[test]
@@ -269,5 +257,87 @@ fn a_cluster_that_is_not_ready_takes_nothing_new_and_keeps_what_it_has() {
     assert_eq!(
         plan(weighted(), &view, &there, None).shares,
         Shares::from([("a".into(), 1), ("b".into(), 2)])
+    );
+}
+
+#[test]
+fn pods_that_the_host_takes_out_of_a_cluster_do_not_come_back_to_it() {
+    let mut down = view(&["a", "b"]);
+    down.clusters.insert("b".into(), Arc::new(cluster("b", json!({}), json!({}))));
+    let mut tainted = view(&["a", "b"]);
+    let mut evil = (*tainted.clusters["b"]).clone();
+    evil.spec.taints = vec![Taint { key: "k".into(), effect: "NoExecute".into(), ..Taint::default() }];
+    tainted.clusters.insert("b".into(), Arc::new(evil));
+    let (there, fresh) = (pod("one", "r", Some("b"), Some(-1)), pod("two", "r", None, None));
+    let (mut ending, mut stranded) = (there.clone(), pod("three", "r", Some("b"), Some(-3)));
+    ending.deleting = true;
+    stranded.bound = false;
+    for clusters in [down, tainted] {
+        let of = |pods: &[SeenPod]| {
+            let plan = plan(weighted(), &clusters, pods, None);
+            let mut pins: Vec<String> = plan.pins.iter().map(|pin| pin.cluster.clone()).collect();
+            pins.sort();
+            (pins, plan.misfits)
+        };
+        assert_eq!(
+            of(&[there.clone(), fresh.clone()]),
+            (vec!["a".to_owned()], vec![]),
+            "its share is a third"
+        );
+        let several = [there.clone(), fresh.clone(), pod("four", "r", None, None)];
+        assert_eq!(of(&several).0, ["a", "b"], "what is only down for a moment keeps its share");
+        assert_eq!(of(&[ending.clone(), fresh.clone()]).0, ["a"]);
+        assert_eq!(of(&[ending.clone(), stranded.clone(), fresh.clone()]), (vec!["a".to_owned()], vec![1]));
+    }
+}
+
+#[test]
+fn pods_for_a_cluster_that_gets_nothing_for_now_wait() {
+    let mut held = governed(weighted());
+    held.spec = serde_json::from_value(json!({"resourceSelectors": [],
+        "suspension": {"dispatchingOnClusters": {"clusterNames": ["b"]}}}))
+    .unwrap();
+    let pods: Vec<SeenPod> = (0..3).map(|n| pod(&n.to_string(), "r", None, None)).collect();
+    let plan = replan(&held, &view(&["a", "b"]), &pods, &recorded(&[]));
+    assert_eq!(plan.pins.iter().map(|pin| pin.cluster.as_str()).collect::<Vec<_>>(), ["a"]);
+    assert_eq!(plan.waiting.unwrap().message, "policy n/p suspends dispatching to b");
+    assert_eq!(plan.shares, Shares::from([("a".into(), 1), ("b".into(), 2)]), "it was decided all the same");
+}
+
+#[test]
+fn pods_move_out_of_a_cluster_that_is_being_left_if_they_can_be_elsewhere() {
+    let pods: Vec<SeenPod> = (1..=3)
+        .map(|n| pod(&n.to_string(), "r", Some(if n == 1 { "a" } else { "b" }), Some(-n)))
+        .chain([pod("new", "r", None, None)])
+        .collect();
+    let both = view(&["a", "b"]);
+    let leave = |names: &[&str], kept: &[&str], view: &View| {
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        Situation {
+            governed: &governed(weighted()),
+            identity: &web(),
+            uid: "w",
+            pods: &pods,
+            view,
+            binding: None,
+            peers: &Peers::default(),
+            fleet_node: None,
+            leaving: &set(names),
+            kept: &set(kept),
+            unsettled: None,
+        }
+        .plan()
+    };
+    let left = leave(&["b"], &[], &both);
+    assert_eq!((left.misfits, left.pins[0].cluster.as_str()), (vec![1, 2], "a"));
+    assert!(left.surplus.is_empty());
+    let kept = leave(&["b"], &["b"], &both);
+    assert!(kept.misfits.is_empty() && kept.surplus.is_empty(), "{kept:?}");
+    assert_eq!(kept.pins[0].cluster, "a");
+    // If nobody else fits, it is as if it did not leave.
+    let nowhere = leave(&["a", "b"], &[], &both);
+    assert!(
+        nowhere.misfits.is_empty() && nowhere.waiting.is_none() && nowhere.pins.len() == 1,
+        "{nowhere:?}"
     );
 }

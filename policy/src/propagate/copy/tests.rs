@@ -17,6 +17,7 @@ fn desired(object: Value) -> Value {
         namespace: "shop",
         anchor: Some(&anchor),
         preserve: false,
+        applied: [&[], &[]],
     };
     marked(object, &marking)
 }
@@ -144,4 +145,60 @@ fn what_the_member_chose_is_kept() {
     there["spec"]["ports"][0]["port"] = json!(81);
     let Plan::Apply(sent) = planned(&wanted, Some(&there), None, &[]) else { panic!("it differs") };
     assert_eq!(sent["spec"]["clusterIP"], "10.0.0.1");
+}
+
+#[test]
+fn a_copy_says_which_overrides_made_it() {
+    let (host, node) = ids();
+    let ours = Ours { host: &host, node: &node };
+    let mark = |object: Value, applied: [&[String]; 2]| {
+        let marking =
+            Marking { ours, uid: "uid-1", namespace: "shop", anchor: None, preserve: false, applied };
+        marked(object, &marking)
+    };
+    let (own, everywhere) = (["a".to_owned(), "b".to_owned()], ["z".to_owned()]);
+    let copy = mark(config_map(), [&own, &everywhere]);
+    let said = |key| marks::annotation(&copy, key);
+    assert_eq!(
+        said("policy.karmada.io/applied-overrides"),
+        Some(r#"[{"policyName":"a"},{"policyName":"b"}]"#)
+    );
+    assert_eq!(said("policy.karmada.io/applied-cluster-overrides"), Some(r#"[{"policyName":"z"}]"#));
+    // The same overrides are no reason to write again, others are.
+    let there = live(&copy);
+    assert_eq!(planned(&copy, Some(&there), None, &[]), Plan::Nothing);
+    let fewer = mark(config_map(), [&own[..1], &everywhere]);
+    assert!(matches!(planned(&fewer, Some(&there), None, &[]), Plan::Apply(_)));
+    // Without any it says nothing, whatever its template does.
+    let mut template = config_map();
+    template["metadata"]["annotations"] = json!({"policy.karmada.io/applied-overrides": "[]"});
+    assert_eq!(mark(template, [&[], &[]]), mark(config_map(), [&[], &[]]));
+}
+
+#[test]
+fn only_what_was_seen_is_changed() {
+    let wanted = desired(config_map());
+    let there = live(&wanted);
+    let onto = only_onto(&wanted, Some(&there));
+    assert_eq!(onto["metadata"]["uid"], "there");
+    assert_eq!(onto.pointer("/metadata/resourceVersion"), None, "what others write meanwhile is theirs");
+    let new = only_onto(&wanted, None);
+    assert_eq!((&new["metadata"]["resourceVersion"], new.pointer("/metadata/uid")), (&json!("1"), None));
+    for (code, said, expected) in [
+        (409, "Operation cannot be fulfilled: the object has been modified", true),
+        (422, "metadata.uid: Invalid value: \"u\": field is immutable", true),
+        (422, "data: Forbidden: field is immutable when `immutable` is set", false),
+        (403, "no", false),
+    ] {
+        assert_eq!(is_another(code, said), expected, "{code} {said}");
+    }
+}
+
+#[test]
+fn what_has_an_address_is_never_made_anew() {
+    for (kind, expected) in
+        [("ConfigMap", true), ("RoleBinding", true), ("Service", false), ("PersistentVolumeClaim", false)]
+    {
+        assert_eq!(can_be_remade(kind), expected, "{kind}");
+    }
 }

@@ -26,10 +26,7 @@ struct Scene {
 impl Scene {
     fn new(policies: Vec<Arc<Propagation>>) -> Self {
         let clusters = ["m1", "m2"].map(|name| cluster(name, json!({}), json!({})));
-        let mut view = View { propagation: policies, ..View::default() };
-        for index in 0..view.propagation.len() {
-            view.by_kind.entry(("v1".into(), "ConfigMap".into())).or_default().push(index);
-        }
+        let mut view = View::with(policies);
         view.clusters =
             clusters.iter().map(|one| (one.metadata.name.clone().unwrap(), Arc::new(one.clone()))).collect();
         let destination = |cluster| Destination {
@@ -49,6 +46,18 @@ impl Scene {
     }
 
     fn wanted(&self, binding: Option<&ResourceBinding>, required_by: Option<&RequiredBy>) -> Option<Wanted> {
+        self.wanted_at(0, binding, required_by)
+    }
+
+    /// So many seconds after everything was seen.
+    fn wanted_at(
+        &self,
+        seconds: i64,
+        binding: Option<&ResourceBinding>,
+        required_by: Option<&RequiredBy>,
+    ) -> Option<Wanted> {
+        let mut tainted = Tainted::default();
+        tainted.note(self.view.clusters.values().map(|cluster| of_cluster(cluster)), Timestamp::UNIX_EPOCH);
         let template =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "shop"}});
         Situation {
@@ -57,6 +66,8 @@ impl Scene {
             destinations: &self.destinations,
             binding,
             required_by,
+            tainted: &tainted,
+            now: Timestamp::from_second(seconds).unwrap(),
         }
         .wanted(&Arc::new(template))
     }
@@ -77,7 +88,7 @@ fn binding(clusters: &[&str], along: &[&str], revision: &str) -> ResourceBinding
     annotations.insert(GENERATION.into(), revision.into());
     binding.metadata.annotations = Some(annotations);
     binding.spec.placement = Some(Placement::default());
-    binding.spec.clusters = clusters.iter().chain(along).map(target).collect();
+    binding.spec.clusters = clusters.iter().map(target).collect();
     if !along.is_empty() {
         let clusters = along.iter().map(target).collect();
         binding.spec.required_by = vec![BindingSnapshot { name: "x".into(), clusters, ..Default::default() }];
@@ -113,6 +124,30 @@ fn what_a_policy_sent_stays_when_it_goes() {
     assert_eq!(scene.clusters(Some(&binding(&["m1"], &[], "5")), None), "m1");
     // Where it only went along it does not stay.
     assert_eq!(scene.clusters(Some(&binding(&["m1"], &["m2"], "5")), None), "m1");
+}
+
+#[test]
+fn what_is_its_own_stays_when_those_go_that_needed_it_there_too() {
+    let mut lazy = only("m2");
+    lazy["activationPreference"] = json!("Lazy");
+    let waits = json!({"dependentOverrides": ["o"]});
+    for policies in [vec![], vec![policy(lazy)], vec![policy(waits)]] {
+        let scene = Scene::new(policies);
+        // What needed it is gone, and its binding does not say so yet.
+        assert_eq!(scene.clusters(Some(&binding(&["m1"], &["m1"], "5")), None), "m1");
+        let wanted = scene.wanted(Some(&binding(&["m1"], &[], "5")), Some(&needed("m2"))).unwrap();
+        assert_eq!(wanted.own, BTreeSet::from(["m1".to_owned()]), "only its own are recorded as such");
+        assert_eq!(wanted.clusters.len(), 2);
+    }
+    let along = Scene::new(vec![]).wanted(None, Some(&needed("m2"))).unwrap();
+    assert!(along.own.is_empty() && along.clusters.contains_key("m2"));
+    // A taint keeps only new ones away.
+    let mut scene = Scene::new(vec![policy(json!({}))]);
+    let tainted = cluster("m1", json!({}), json!({"taints": [{"key": "full", "effect": "NoSchedule"}]}));
+    scene.view.clusters.insert("m1".into(), Arc::new(tainted.clone()));
+    scene.destinations[0].cluster = tainted;
+    assert_eq!(scene.clusters(Some(&binding(&["m1"], &["m1"], "5")), None), "m1 m2");
+    assert_eq!(scene.clusters(Some(&binding(&["m2"], &["m1"], "5")), None), "m2", "there it only went along");
 }
 
 #[test]
@@ -164,4 +199,49 @@ fn the_object_and_its_policy_say_what_happens_to_others() {
     seen.identity.annotations.insert(conflict::CONFLICT_RESOLUTION.into(), "abort".into());
     scene.seen = Arc::new(seen);
     assert_eq!(scene.wanted(None, None).unwrap().resolution, ConflictResolution::Abort);
+}
+
+#[test]
+fn an_object_leaves_a_cluster_with_a_taint_that_it_does_not_stand() {
+    let down = |effect: &str| json!({"taints": [{"key": "down", "effect": effect}]});
+    let tolerating = |seconds: Value| {
+        let toleration = json!({"key": "down", "operator": "Exists", "tolerationSeconds": seconds});
+        json!({"placement": {"clusterTolerations": [toleration]}})
+    };
+    let everywhere = binding(&["m1", "m2"], &[], "5");
+    for (taint, spec, before, seconds, expected) in [
+        (down("NoSchedule"), json!({}), Some(&everywhere), 0, "m1 m2"),
+        (down("NoSchedule"), json!({}), None, 0, "m2"),
+        (down("NoExecute"), json!({}), Some(&everywhere), 0, "m2"),
+        (down("NoExecute"), json!({}), None, 0, "m2"),
+        (down("NoExecute"), tolerating(Value::Null), Some(&everywhere), 9999, "m1 m2"),
+        (down("NoExecute"), tolerating(json!(30)), Some(&everywhere), 29, "m1 m2"),
+        (down("NoExecute"), tolerating(json!(30)), Some(&everywhere), 30, "m2"),
+        // It does not come back to where it could not stay.
+        (down("NoExecute"), tolerating(json!(30)), Some(&binding(&["m2"], &[], "5")), 31, "m2"),
+    ] {
+        let mut scene = Scene::new(vec![policy(spec.clone())]);
+        let tainted = cluster("m1", json!({}), taint.clone());
+        scene.view.clusters.insert("m1".into(), Arc::new(tainted.clone()));
+        scene.destinations[0].cluster = tainted;
+        let wanted = scene.wanted_at(seconds, before, None).unwrap();
+        let clusters = wanted.clusters.into_keys().collect::<Vec<_>>().join(" ");
+        assert_eq!(clusters, expected, "{taint} {spec} after {seconds} s");
+        let waits = seconds == 29;
+        assert_eq!(wanted.leaves.is_some(), waits, "{taint} {spec} after {seconds} s");
+    }
+}
+
+#[test]
+fn neither_laziness_nor_a_policy_that_went_keeps_an_object_on_a_taint() {
+    let before = binding(&["m1", "m2"], &[], "5");
+    for policies in [vec![policy(json!({"activationPreference": "Lazy"}))], vec![]] {
+        let mut scene = Scene::new(policies);
+        let tainted = cluster("m1", json!({}), json!({"taints": [{"key": "down", "effect": "NoExecute"}]}));
+        scene.view.clusters.insert("m1".into(), Arc::new(tainted.clone()));
+        scene.destinations[0].cluster = tainted;
+        assert_eq!(scene.clusters(Some(&before), None), "m2");
+        // What another needs there goes along with it, and stays as long as that does.
+        assert_eq!(scene.clusters(Some(&before), Some(&needed("m1"))), "m1 m2");
+    }
 }
