@@ -1,7 +1,10 @@
+use std::path::{Path, PathBuf};
+
 use anyhow::Context;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
+    completion::CompletionArgs,
     describe::DescribeArgs,
     doctor::DoctorArgs,
     explain::ExplainArgs,
@@ -9,7 +12,6 @@ use crate::{
     join::JoinArgs,
     node::NodeArgs,
     node_commands::{CordonArgs, DrainArgs},
-    output::say,
     serve::ServeArgs,
     simulate::SimulateArgs,
     top::TopArgs,
@@ -18,9 +20,18 @@ use crate::{
     workload::{exec::ExecArgs, logs::LogsArgs},
 };
 
+/// Under this name kubectl finds it.
+const PLUGIN: &str = "kubectl-federlet";
+
+const EXIT_CODES: &str = "Exit codes:
+  0  done
+  1  it failed, or `doctor` or `simulate` found something wrong
+  2  the command line makes no sense
+  `exec` ends as its command does, with any code.";
+
 /// Federates clusters as nodes of one host cluster.
 #[derive(Debug, Parser)]
-#[command(name = "federlet", version, about, arg_required_else_help = true)]
+#[command(name = "federlet", version, about, arg_required_else_help = true, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -94,15 +105,23 @@ enum Command {
     Version(VersionArgs),
 
     /// Prints what makes a shell complete these commands, such as `source <(federlet completion bash)`.
-    Completion {
-        /// The shell.
-        shell: clap_complete::Shell,
-    },
+    Completion(CompletionArgs),
+}
+
+/// As a plugin of kubectl it speaks of itself as people call it.
+fn parse() -> Cli {
+    let program = std::env::args_os().next().map(PathBuf::from);
+    let name = program.as_deref().and_then(Path::file_name);
+    let command = match name.is_some_and(|name| name == PLUGIN) {
+        true => Cli::command().bin_name("kubectl federlet"),
+        false => Cli::command(),
+    };
+    Cli::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
 }
 
 /// Reads the command line and does what it says.
 pub(crate) fn run() -> anyhow::Result<()> {
-    let Cli { command } = Cli::parse();
+    let Cli { command } = parse();
     // One crypto provider for every connection of the process. Only a second call can fail.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
@@ -122,12 +141,32 @@ pub(crate) fn run() -> anyhow::Result<()> {
         Command::Logs(args) => runtime.block_on(args.run()),
         Command::Exec(args) => runtime.block_on(args.run()),
         Command::Version(args) => runtime.block_on(args.run()),
-        Command::Completion { shell } => {
-            let mut script = vec![];
-            clap_complete::generate(shell, &mut Cli::command(), "federlet", &mut script);
-            say!("{}", String::from_utf8_lossy(&script).trim_end());
+        Command::Completion(args) => {
+            args.run(&mut Cli::command());
             Ok(())
         }
         Command::Simulate(args) => args.run(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn every_flag_of_what_serves_can_be_given_by_the_environment() {
+        let cli = Cli::command();
+        for name in ["node", "serve"] {
+            let command = cli.find_subcommand(name).unwrap();
+            let flags =
+                command.get_arguments().filter(|flag| flag.get_long().is_some_and(|long| long != "help"));
+            for flag in flags {
+                let variable = flag.get_env().and_then(|variable| variable.to_str()).unwrap_or_default();
+                let ours = variable.starts_with("FEDERLET_") || variable == "KUBECONFIG";
+                assert!(ours, "--{} of {name} has no variable, or {variable:?}", flag.get_long().unwrap());
+            }
+        }
     }
 }

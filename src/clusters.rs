@@ -3,10 +3,15 @@
 use federlet_provider::api::Cluster;
 use kube::{Api, Client, ResourceExt, api::ListParams};
 
-use crate::host::answered;
+use crate::{host::answered, progress::awaited};
+
+/// All of the host that these labels choose, with a word while a person waits for them.
+pub(crate) async fn list(host: &Client, selector: Option<&str>) -> anyhow::Result<Vec<Cluster>> {
+    awaited("asking the host for its Clusters", read(host, selector)).await
+}
 
 /// All of the host that these labels choose.
-pub(crate) async fn list(host: &Client, selector: Option<&str>) -> anyhow::Result<Vec<Cluster>> {
+pub(crate) async fn read(host: &Client, selector: Option<&str>) -> anyhow::Result<Vec<Cluster>> {
     let api: Api<Cluster> = Api::all(host.clone());
     let params = selector.iter().fold(ListParams::default(), |params, text| params.labels(text));
     match api.list(&params).await {

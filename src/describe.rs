@@ -11,10 +11,12 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 use kube::{Api, ResourceExt, api::ListParams};
+use serde_json::json;
 
 use crate::{
     host::{HostArgs, answered},
-    output::say,
+    output::{Format, say},
+    progress::awaited,
     table::{age, table},
 };
 
@@ -36,31 +38,46 @@ enum What {
 
         #[command(flatten)]
         host: HostArgs,
+
+        /// For programs: the Cluster, its node and the events of that.
+        #[arg(short, long, value_name = "FORMAT")]
+        output: Option<Format>,
     },
 }
 
 impl DescribeArgs {
     /// Shows it.
     pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let What::Cluster { names, host } = self.what;
+        let What::Cluster { names, host, output } = self.what;
         let client = host.client().await?;
         let says = |error: kube::Error| answered("the host", &error);
         let clusters: Api<Cluster> = Api::all(client.clone());
         let nodes: Api<Node> = Api::all(client.clone());
         let events: Api<Event> = Api::all(client);
+        let mut described = vec![];
         for (number, name) in names.iter().enumerate() {
-            let Some(cluster) = clusters.get_opt(name).await.map_err(says)? else {
+            let about = format!("involvedObject.kind=Node,involvedObject.name={name}");
+            let about = ListParams::default().fields(&about);
+            let ask =
+                async { tokio::try_join!(clusters.get_opt(name), nodes.get_opt(name), events.list(&about)) };
+            let (cluster, node, events) = awaited("asking the host", ask).await.map_err(says)?;
+            let Some(cluster) = cluster else {
                 bail!("there is no Cluster {name}: see `federlet get clusters`");
             };
-            let node = nodes.get_opt(name).await.map_err(says)?;
-            let about = format!("involvedObject.kind=Node,involvedObject.name={name}");
-            let events = events.list(&ListParams::default().fields(&about)).await.map_err(says)?;
+            if output.is_some() {
+                described.push(json!({ "cluster": cluster, "node": node, "events": events.items }));
+                continue;
+            }
             if number > 0 {
                 say!("\n");
             }
             say!("{}", page(&cluster, node.as_ref(), &events.items, Timestamp::now()).trim_end());
         }
-        Ok(())
+        match (output, described.as_slice()) {
+            (Some(format), [one]) => format.write(one),
+            (Some(format), many) => format.write(&many),
+            (None, _) => Ok(()),
+        }
     }
 }
 
@@ -96,11 +113,12 @@ fn page(cluster: &Cluster, node: Option<&Node>, events: &[Event], now: Timestamp
     section(&mut page, "Conditions", &["TYPE", "STATUS", "SINCE", "REASON", "MESSAGE"], conditions.collect());
     let room = status.resource_summary.unwrap_or_default();
     let text = |quantity: Option<&Quantity>| quantity.map_or("0".to_owned(), |quantity| quantity.0.clone());
-    let resources = room
-        .allocatable
-        .iter()
-        .map(|(name, amount)| vec![name.clone(), amount.0.clone(), text(room.allocated.get(name))]);
-    section(&mut page, "Resources", &["NAME", "ALLOCATABLE", "ALLOCATED"], resources.collect());
+    let resources = room.allocatable.iter().map(|(name, amount)| {
+        let largest = room.largest_free.get(name).map_or(String::new(), |free| free.0.clone());
+        vec![name.clone(), amount.0.clone(), text(room.allocated.get(name)), largest]
+    });
+    let columns = ["NAME", "ALLOCATABLE", "ALLOCATED", "FREE ON ONE MACHINE"];
+    section(&mut page, "Resources", &columns, resources.collect());
     let events = events.iter().map(|event| {
         let last = event.last_timestamp.as_ref().map(|time| time.0);
         let last = last.or_else(|| event.event_time.as_ref().map(|time| time.0));

@@ -6,8 +6,10 @@ mod words;
 use anyhow::Context;
 use clap::Args;
 use federlet_policy::{
+    api::ResourceBinding,
     claim::Claim,
     inventory::{Inventory, Key},
+    object::{Identity, whole},
     survey::survey,
 };
 use kube::{
@@ -20,7 +22,8 @@ use serde_json::{Value, json};
 use self::{find::Finder, words::Explanation};
 use crate::{
     host::{HostArgs, answered},
-    output::say,
+    output::{Format, say},
+    progress::awaited,
 };
 
 /// The flags of `federlet explain`.
@@ -39,9 +42,9 @@ pub(crate) struct ExplainArgs {
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
 
-    /// `json` for programs.
-    #[arg(short, long, value_name = "FORMAT", value_parser = ["json"])]
-    output: Option<String>,
+    /// For programs.
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<Format>,
 }
 
 /// Everything that decisions look at, of the group of policies and of clusters.
@@ -58,19 +61,29 @@ impl ExplainArgs {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         let config = self.host.config().await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let client = crate::host::command_client(config)?;
+        let client = crate::host::command_client(config).await?;
         let finder = Finder::new(client.clone());
-        let asked = finder.object(&self.kind, &namespace, &self.name).await?;
-        let mut inventory = Inventory::default();
+        let asked = awaited("asking the host", finder.object(&self.kind, &namespace, &self.name)).await?;
+        let mut inventory = Inventory::stored();
         let mut refused = vec![];
-        for object in policies_and_clusters(&client).await? {
+        let known = awaited("reading policies and Clusters", policies_and_clusters(&client)).await?;
+        let hindered: Vec<Value> =
+            known.iter().filter(|object| words::hindrance(object).is_some()).cloned().collect();
+        for object in known {
             // What cannot be read has no effect on a running host either.
             if let Err(error) = inventory.add(object) {
                 refused.push(error.to_string());
             }
         }
-        let mut object = workload(&finder, &asked, &inventory).await?;
-        let binding = binding(&client, &object).await?;
+        let mut object = awaited("looking for its owners", workload(&finder, &asked, &inventory)).await?;
+        let bindings = awaited("reading bindings", bindings(&client, &object)).await?;
+        let uid = |of: &Value, pointer: &str| of.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        let own = uid(&object, "/metadata/uid");
+        let (ours, others): (Vec<Value>, Vec<Value>) =
+            bindings.into_iter().partition(|binding| uid(binding, "/spec/resource/uid") == own);
+        let binding = ours.into_iter().next();
+        let peers = add_peers(&finder, &object, &others, &mut inventory);
+        awaited("looking at workloads beside it", peers).await?;
         if let Some(binding) = &binding {
             claim(&mut object, binding);
             let _ = inventory.add(binding.clone());
@@ -78,22 +91,23 @@ impl ExplainArgs {
         let key = Key::of(&object);
         inventory.add(object.clone())?;
         let entries = survey(&inventory);
-        let entry = entries.iter().find(|entry| entry.key == key).context("nothing was decided")?;
-        let pods = pods(&client, &object, &asked).await?;
+        let entry = entries.into_iter().find(|entry| entry.key == key).context("nothing was decided")?;
+        let entry = words::along(entry, binding.as_ref());
+        let pods = awaited("asking the host for its pods", pods(&client, &object, &asked)).await?;
         let explanation = Explanation {
             asked: &asked,
             object: &object,
-            entry,
+            entry: &entry,
             overrides: &inventory.world().overrides,
             destinations: inventory.world().destinations,
             binding: binding.as_ref(),
             pods: &pods,
             refused: &refused,
+            hindered: &hindered,
         };
-        if self.output.is_some() {
-            say!("{}", serde_json::to_string_pretty(&explanation.json())?);
-        } else {
-            say!("{}", explanation.text().trim_end());
+        match self.output {
+            Some(format) => format.write(&explanation.json())?,
+            None => say!("{}", explanation.text().trim_end()),
         }
         Ok(())
     }
@@ -133,7 +147,7 @@ async fn policies_and_clusters(client: &Client) -> anyhow::Result<Vec<Value>> {
 async fn workload(finder: &Finder, asked: &Value, inventory: &Inventory) -> anyhow::Result<Value> {
     let world = inventory.world();
     let selected = |object: &Value| {
-        let identity = federlet_policy::object::Identity::of(object);
+        let identity = Identity::of(object);
         !matches!(
             world.policies.decide(&identity, None),
             federlet_policy::matching::Decision::Nothing | federlet_policy::matching::Decision::Release
@@ -151,25 +165,53 @@ async fn workload(finder: &Finder, asked: &Value, inventory: &Inventory) -> anyh
     }
 }
 
-async fn binding(client: &Client, object: &Value) -> anyhow::Result<Option<Value>> {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let name = format!("{}-{}", text("/metadata/name"), text("/kind")).to_lowercase().replace(':', ".");
-    let (kind, plural) = match text("/metadata/namespace") {
+/// The bindings beside an object, its own among them.
+async fn bindings(client: &Client, object: &Value) -> anyhow::Result<Vec<Value>> {
+    let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+    let (kind, plural) = match namespace {
         "" => ("ClusterResourceBinding", "clusterresourcebindings"),
         _ => ("ResourceBinding", "resourcebindings"),
     };
-    let resource = resource(("work.karmada.io/v1alpha2", kind, plural));
-    let api: Api<DynamicObject> = match text("/metadata/namespace") {
-        "" => Api::all_with(client.clone(), &resource),
-        namespace => Api::namespaced_with(client.clone(), namespace, &resource),
+    let looked_at = ("work.karmada.io/v1alpha2", kind, plural);
+    let api: Api<DynamicObject> = match namespace {
+        "" => Api::all_with(client.clone(), &resource(looked_at)),
+        namespace => Api::namespaced_with(client.clone(), namespace, &resource(looked_at)),
     };
-    let found = match api.get_opt(&name).await {
-        Ok(found) => found,
-        Err(kube::Error::Api(status)) if status.code == 404 => None,
-        Err(error) => return Err(answered("the host", &error)),
+    match api.list(&ListParams::default()).await {
+        Ok(found) => Ok(found.items.into_iter().map(|one| whole(&resource(looked_at), one)).collect()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(vec![]),
+        Err(error) => Err(answered("the host", &error)),
+    }
+}
+
+/// Lets the workloads count that this one is to be together with, or apart from.
+async fn add_peers(
+    finder: &Finder,
+    object: &Value,
+    bindings: &[Value],
+    inventory: &mut Inventory,
+) -> anyhow::Result<()> {
+    let looks_at_others = {
+        let world = inventory.world();
+        let identity = Identity::of(object);
+        let said = world.policies.near(&identity).filter(|policy| policy.precision(&identity).is_some());
+        said.map(|policy| &policy.spec.placement).any(|placement| placement.workload_affinity.is_some())
     };
-    let found = found.map(serde_json::to_value).transpose()?;
-    Ok(found.filter(|binding| binding.pointer("/spec/resource/uid") == object.pointer("/metadata/uid")))
+    for binding in bindings.iter().filter(|_| looks_at_others) {
+        let binding: ResourceBinding = match serde_json::from_value(binding.clone()) {
+            Ok(binding) => binding,
+            // What cannot be read counts for nobody.
+            Err(_) => continue,
+        };
+        let reference = &binding.spec.resource;
+        let found =
+            finder.exact(&reference.api_version, &reference.kind, &reference.namespace, &reference.name);
+        if let Some(peer) = found.await? {
+            let clusters = binding.spec.clusters.into_iter().map(|target| target.name).collect();
+            inventory.add_peer(Identity::of(&peer), clusters);
+        }
+    }
+    Ok(())
 }
 
 /// A running host keeps claims on bindings, so that objects stay as people wrote them.

@@ -10,7 +10,12 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use crate::{clusters, host::HostArgs, output::say, table::age};
+use crate::{
+    clusters,
+    host::HostArgs,
+    output::{self, say},
+    table::age,
+};
 
 /// The flags of `federlet get`.
 #[derive(Debug, Args)]
@@ -69,16 +74,16 @@ impl GetArgs {
     }
 }
 
-fn show(clusters: &[Cluster], output: Option<Output>) -> anyhow::Result<()> {
-    match output {
-        Some(Output::Json) => say!("{}", serde_json::to_string_pretty(&list(clusters))?),
-        Some(Output::Yaml) => say!("{}", serde_saphyr::to_string(&list(clusters))?.trim_end()),
+fn show(clusters: &[Cluster], format: Option<Output>) -> anyhow::Result<()> {
+    match format {
+        Some(Output::Json) => output::json(&list(clusters))?,
+        Some(Output::Yaml) => output::yaml(&list(clusters))?,
         Some(Output::Name) => {
             clusters.iter().for_each(|cluster| say!("cluster.cluster.karmada.io/{}", cluster.name_any()));
         }
         _ if clusters.is_empty() => eprintln!("no clusters joined"),
         None | Some(Output::Wide) => {
-            say!("{}", table(clusters, output == Some(Output::Wide), Timestamp::now()));
+            say!("{}", table(clusters, format == Some(Output::Wide), Timestamp::now()));
         }
     }
     Ok(())

@@ -17,6 +17,8 @@ use kube::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::progress::noted;
+
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -41,20 +43,26 @@ impl HostArgs {
 
     /// A client for a command that a person waits for.
     pub(crate) async fn client(&self) -> anyhow::Result<Client> {
-        command_client(self.config().await?)
+        command_client(self.config().await?).await
     }
 
     /// A client for what goes on as long as a person likes.
     pub(crate) async fn streaming_client(&self) -> anyhow::Result<Client> {
         let mut config = answering(self.config().await?);
         config.read_timeout = None;
-        Ok(client(config, "command", Metrics::default().into())?)
+        logged_in(config).await
     }
 }
 
 /// A client for a command that a person waits for.
-pub(crate) fn command_client(config: Config) -> anyhow::Result<Client> {
-    Ok(client(answering(config), "command", Metrics::default().into())?)
+pub(crate) async fn command_client(config: Config) -> anyhow::Result<Client> {
+    logged_in(answering(config)).await
+}
+
+/// A client, once the login plugin of its kubeconfig has run, if it has one. That may take long, and ask questions.
+async fn logged_in(config: Config) -> anyhow::Result<Client> {
+    let log_in = tokio::task::spawn_blocking(|| client(config, "command", Metrics::default().into()));
+    Ok(noted("waiting for the login plugin of the kubeconfig", log_in).await.context("logging in")??)
 }
 
 /// For requests that are answered in time or not at all.
@@ -99,6 +107,9 @@ pub(crate) fn answered(who: &str, error: &kube::Error) -> anyhow::Error {
     }
 }
 
+/// How long one answer of the host may take when it is asked for the first time.
+const ONE_ANSWER: Duration = Duration::from_secs(10);
+
 /// Waits for the host's API server. None if told to stop meanwhile.
 pub(crate) async fn reach_host(
     client: &Client,
@@ -107,7 +118,21 @@ pub(crate) async fn reach_host(
 ) -> anyhow::Result<Option<HostVersion>> {
     let begun = tokio::time::Instant::now();
     loop {
-        match client.apiserver_version().await {
+        // One that accepts and says nothing is no better than one that refuses.
+        let rest = if patience.is_zero() {
+            ONE_ANSWER
+        } else {
+            patience.saturating_sub(begun.elapsed()).min(ONE_ANSWER)
+        };
+        let answer = tokio::select! {
+            () = stop.cancelled() => return Ok(None),
+            answer = tokio::time::timeout(rest, client.apiserver_version()) => answer,
+        };
+        let answer = match answer {
+            Ok(answer) => answer.map_err(anyhow::Error::from),
+            Err(_) => Err(anyhow!("it takes the connection and says nothing")),
+        };
+        match answer {
             Ok(version) => return Ok(Some(HostVersion::new(&version.git_version, &version.minor))),
             Err(error) if !patience.is_zero() && begun.elapsed() >= patience => {
                 return Err(error).with_context(|| format!("the host did not answer within {patience:?}"));

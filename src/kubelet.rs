@@ -98,21 +98,17 @@ impl KubeletArgs {
                 tasks.spawn(ca.clone().follow_file(file.clone(), stop.clone()));
                 Some(ca)
             }
-            None => match ClientCa::from_host(client).await {
-                Ok(Some(ca)) => {
-                    tasks.spawn(ca.clone().follow_host(client.clone(), stop.clone()));
-                    Some(ca)
-                }
-                Ok(None) => None,
-                Err(error) => {
-                    tracing::warn!(%error, "client certificates cannot be verified");
-                    None
-                }
-            },
+            None => stop.run_until_cancelled(ClientCa::of_host(client)).await.flatten(),
         };
         let may_review = may_create(client, "authentication.k8s.io", "tokenreviews").await?;
         if !may_review {
             tracing::warn!("bearer tokens cannot be verified: this identity may not create TokenReviews");
+        }
+        // A CA that may yet come is a way to know who calls only beside one that is there. Alone it would be a server
+        // that answers nobody, so the process ends with an explanation, and is started again by whoever watches it.
+        let ca = ca.filter(|ca| may_review || ca.is_known());
+        if let Some(ca) = ca.clone().filter(|_| self.client_ca_file.is_none()) {
+            tasks.spawn(ca.follow_host(client.clone(), stop.clone()));
         }
         Ok(Authentication::new(ca, may_review.then(|| client.clone()))?)
     }

@@ -2,6 +2,7 @@
 
 mod cli;
 mod clusters;
+mod completion;
 mod crds;
 mod describe;
 mod doctor;

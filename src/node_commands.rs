@@ -17,6 +17,7 @@ use serde_json::json;
 use crate::{
     host::{HostArgs, answered},
     output::say,
+    progress::awaited,
 };
 
 /// The flags of `federlet cordon` and `federlet uncordon`.
@@ -36,7 +37,8 @@ impl CordonArgs {
         let host = self.host.client().await?;
         let word = if cordoned { "cordoned" } else { "uncordoned" };
         for name in &self.names {
-            let changed = set_cordoned(&host, name.as_str(), cordoned).await?;
+            let set = set_cordoned(&host, name.as_str(), cordoned);
+            let changed = awaited("asking the host", set).await?;
             say!("node/{name} {}{word}", if changed { "" } else { "already " });
         }
         Ok(())

@@ -136,7 +136,9 @@ impl ServeArgs {
         let heartbeat = Heartbeat::start()?;
         let mut rewrite: Option<Arc<dyn Rewrite>> = None;
         let mut copies = None;
-        if let Some((listener, registration)) = policies.listen(kubelet.address).await? {
+        let overrides = only.is_some() && policies.overrides();
+        let asked = policies.listen(kubelet.address, only.as_ref()).await?;
+        if asked.is_some() || overrides {
             let control = Control::new(control::Host {
                 id: id.clone(),
                 client: own.clone(),
@@ -148,9 +150,15 @@ impl ServeArgs {
                 own_namespace: SYSTEM_NAMESPACE,
                 fleet_node: Some(NodeName::new(FLEET)?),
             });
-            copies = Some(control.copies()).filter(|_| only.is_none());
             rewrite = Some(control.rewriter());
-            tasks.spawn(control.run(listener, registration, stop.clone()));
+            match asked {
+                Some((listener, registration)) => {
+                    copies = Some(control.copies()).filter(|_| only.is_none());
+                    tasks.spawn(control.run(listener, registration, stop.clone()));
+                }
+                // Others decide; what they decided for its pods is made here.
+                None => drop(tasks.spawn(control.overrides_only(stop.clone()))),
+            }
         }
         let context = HostContext {
             id,

@@ -5,7 +5,7 @@ mod read;
 use std::io::Write;
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets};
 use federlet_policy::{
     inventory::Inventory,
@@ -22,33 +22,24 @@ pub(crate) struct SimulateArgs {
     #[arg(short, long, value_name = "FILE|DIR", required = true, num_args = 1..)]
     filename: Vec<String>,
 
-    /// How decisions are shown: `table`, `json` or `yaml`. The last two also hold the objects as each cluster gets them.
+    /// How decisions are shown.
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-    output: String,
+    output: Output,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
+    /// A line for each object and cluster.
     Table,
+    /// JSON, with the objects as each cluster gets them.
     Json,
+    /// YAML, likewise.
     Yaml,
-}
-
-impl Output {
-    fn read(text: &str) -> anyhow::Result<Self> {
-        Ok(match text {
-            "table" => Self::Table,
-            "json" => Self::Json,
-            "yaml" => Self::Yaml,
-            other => bail!("there is no output {other:?}: use table, json or yaml"),
-        })
-    }
 }
 
 impl SimulateArgs {
     /// Reads, decides, prints. What is wrong with one object does not keep the others from being shown.
     pub(crate) fn run(self) -> anyhow::Result<()> {
-        let output = Output::read(&self.output)?;
         let (inventory, mut problems) = take(read::documents(&self.filename)?);
         if inventory.is_empty() && problems.is_empty() {
             bail!("there are no objects in {}", self.filename.join(", "));
@@ -56,10 +47,14 @@ impl SimulateArgs {
         let entries = survey(&inventory);
         // Who stops reading has seen enough: no reason to panic.
         std::io::stdout()
-            .write_all(shown(&entries, output)?.as_bytes())
+            .write_all(shown(&entries, self.output)?.as_bytes())
             .context("cannot write the decisions")?;
-        let failed = entries.iter().filter_map(|entry| Some(format!("{}: {}", entry.key, entry.error()?)));
-        problems.extend(failed);
+        // What is malformed was told with its place already.
+        let understood = entries.iter().filter(|entry| entry.malformed.is_none());
+        problems.extend(understood.filter_map(|entry| Some(format!("{}: {}", entry.key, entry.error()?))));
+        for (binding, resource) in inventory.idle_bindings() {
+            eprintln!("note: {binding} has no effect: {resource} is not among the objects");
+        }
         for problem in &problems {
             eprintln!("error: {problem}");
         }

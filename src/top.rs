@@ -3,12 +3,22 @@
 use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
 use federlet_provider::{api::Cluster, quantity::Quantity};
+use futures::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use kube::{Client, ResourceExt};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{clusters, host::HostArgs, output::say, table::table};
+use crate::{
+    clusters,
+    host::HostArgs,
+    output::{self, say},
+    progress::awaited,
+    table::table,
+};
+
+/// So many questions are open at once.
+const TOGETHER: usize = 8;
 
 /// The flags of `federlet top`.
 #[derive(Debug, Args)]
@@ -45,6 +55,10 @@ enum Output {
     Wide,
     /// JSON.
     Json,
+    /// YAML.
+    Yaml,
+    /// Only the names.
+    Name,
 }
 
 /// One resource of a member.
@@ -78,13 +92,13 @@ impl TopArgs {
             Ok(wanted) => wanted,
             Err(name) => bail!("there is no Cluster {name}: see `federlet get clusters`"),
         };
-        let mut rows = vec![];
-        for cluster in &wanted {
-            let usage = usage(&host, &cluster.name_any()).await;
-            rows.push(row(cluster, usage.as_ref()));
-        }
+        let ask = async |cluster: &Cluster| row(cluster, usage(&host, &cluster.name_any()).await.as_ref());
+        let rows = stream::iter(&wanted).map(ask).buffered(TOGETHER).collect();
+        let rows: Vec<Row> = awaited("asking the host what they use", rows).await;
         match args.output {
-            Output::Json => say!("{}", serde_json::to_string_pretty(&rows)?),
+            Output::Json => output::json(&rows)?,
+            Output::Yaml => output::yaml(&rows)?,
+            Output::Name => rows.iter().for_each(|row| say!("cluster.cluster.karmada.io/{}", row.name)),
             _ if rows.is_empty() => eprintln!("no clusters joined"),
             output => say!("{}", show(&rows, output == Output::Wide)),
         }

@@ -26,7 +26,7 @@ use crate::{
     host::{HostArgs, answered, host_id},
     node_commands::set_cordoned,
     output::say,
-    progress::Spinner,
+    progress::{Spinner, awaited},
     work::parse_duration,
 };
 
@@ -66,30 +66,25 @@ impl UnjoinArgs {
         let host = self.host.client().await?;
         let clusters: Api<Cluster> = Api::all(host.clone());
         let says = |error: kube::Error| answered("the host", &error);
-        let Some(cluster) = clusters.get_opt(name).await.map_err(says)? else {
+        if !awaited("asking the host", self.begin(&host)).await? {
             if self.ignore_not_found {
-                println!("there is no Cluster {name}");
+                say!("there is no Cluster {name}");
                 return Ok(());
             }
             bail!("there is no Cluster {name}: see `federlet get clusters`");
-        };
-        let nodes: Api<Node> = Api::all(host.clone());
-        if nodes.get_opt(name).await.map_err(says)?.is_some() {
-            set_cordoned(&host, name, true).await?;
-        }
-        if cluster.meta().deletion_timestamp.is_none() {
-            clusters.delete(name, &DeleteParams::default()).await.map_err(says)?;
         }
         if self.force {
             return self.force(&host).await;
         }
         let mut spinner = Spinner::start(format!("removing what was made in {name}"));
-        let served = any_live(&host, &cluster).await.map_err(says)?;
-        if !served {
-            spinner.say(format!("no `federlet serve` runs: removing what was made in {name} from here"));
-        }
         let begun = tokio::time::Instant::now();
+        let mut alone = false;
         while let Some(cluster) = clusters.get_opt(name).await.map_err(says)? {
+            // One that ended without a word counts as there for a while.
+            let served = any_live(&host, &cluster).await.map_err(says)?;
+            if !served && !std::mem::replace(&mut alone, true) {
+                spinner.say(format!("no `federlet serve` runs: removing what was made in {name} from here"));
+            }
             let why = if served {
                 said(&cluster)
             } else {
@@ -121,6 +116,22 @@ impl UnjoinArgs {
         Ok(())
     }
 
+    /// Cordons the node and deletes the Cluster. False if there is none.
+    async fn begin(&self, host: &Client) -> anyhow::Result<bool> {
+        let name = self.name.as_str();
+        let clusters: Api<Cluster> = Api::all(host.clone());
+        let says = |error: kube::Error| answered("the host", &error);
+        let Some(cluster) = clusters.get_opt(name).await.map_err(says)? else { return Ok(false) };
+        let nodes: Api<Node> = Api::all(host.clone());
+        if nodes.get_opt(name).await.map_err(says)?.is_some() {
+            set_cordoned(host, name, true).await?;
+        }
+        if cluster.meta().deletion_timestamp.is_none() {
+            clusters.delete(name, &DeleteParams::default()).await.map_err(says)?;
+        }
+        Ok(true)
+    }
+
     /// Goes on with leaving where nobody serves. None when the Cluster is gone.
     async fn leave_from_here(&self, host: &Client, cluster: &Cluster) -> anyhow::Result<Option<String>> {
         let id = host_id(host).await?;
@@ -139,7 +150,7 @@ impl UnjoinArgs {
                 return Ok(Some(format!("waiting for these to go in the member: {remains}")));
             }
         }
-        leave_host(host, cluster).await?;
+        leave_host(host, host, cluster).await?;
         Ok(None)
     }
 
@@ -147,10 +158,13 @@ impl UnjoinArgs {
         let name = self.name.as_str();
         let clusters: Api<Cluster> = Api::all(host.clone());
         let says = |error: kube::Error| answered("the host", &error);
-        if let Some(cluster) = clusters.get_opt(name).await.map_err(says)? {
-            leave_host(host, &cluster).await?;
-        }
-        let id = host_id(host).await?;
+        let leave = async {
+            if let Some(cluster) = clusters.get_opt(name).await.map_err(says)? {
+                leave_host(host, host, &cluster).await?;
+            }
+            host_id(host).await
+        };
+        let id = awaited("removing what belongs to it on the host", leave).await?;
         say!("cluster {name} left on the host");
         say!(
             "the member was not asked; if it comes back, these are left there: {}",

@@ -1,11 +1,12 @@
 //! `federlet version`.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::json;
 
 use crate::{
     host::{HostArgs, answered},
-    output::say,
+    output::{Format, say},
+    progress::awaited,
 };
 
 /// The flags of `federlet version`.
@@ -20,15 +21,7 @@ pub(crate) struct VersionArgs {
 
     /// How it is shown.
     #[arg(short, long, value_name = "FORMAT")]
-    output: Option<Output>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// JSON.
-    Json,
-    /// YAML.
-    Yaml,
+    output: Option<Format>,
 }
 
 impl VersionArgs {
@@ -38,10 +31,7 @@ impl VersionArgs {
         let host = if self.client { None } else { Some(self.ask().await) };
         let known = host.as_ref().and_then(|host| host.as_ref().ok());
         match self.output {
-            Some(Output::Json) => say!("{}", json!({ "federlet": own, "host": known })),
-            Some(Output::Yaml) => {
-                say!("{}", serde_saphyr::to_string(&json!({ "federlet": own, "host": known }))?.trim_end());
-            }
+            Some(format) => format.write(&json!({ "federlet": own, "host": known }))?,
             None => {
                 say!("federlet {own}");
                 if let Some(known) = known {
@@ -54,7 +44,9 @@ impl VersionArgs {
 
     async fn ask(&self) -> anyhow::Result<String> {
         let client = self.host.client().await?;
-        let version = client.apiserver_version().await.map_err(|error| answered("the host", &error))?;
+        let version = awaited("asking the host", client.apiserver_version())
+            .await
+            .map_err(|error| answered("the host", &error))?;
         Ok(version.git_version)
     }
 }

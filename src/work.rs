@@ -67,7 +67,7 @@ pub(crate) struct WorkArgs {
         long,
         env = "FEDERLET_PING_INTERVAL",
         default_value = "10s",
-        value_parser = parse_duration,
+        value_parser = parse_interval,
         value_name = "DURATION"
     )]
     pub(crate) ping_interval: Duration,
@@ -89,7 +89,7 @@ pub(crate) struct WorkArgs {
         long,
         env = "FEDERLET_FULL_RESYNC_PERIOD",
         default_value = "10m",
-        value_parser = parse_duration,
+        value_parser = parse_interval,
         value_name = "DURATION"
     )]
     pub(crate) full_resync_period: Duration,
@@ -144,6 +144,15 @@ pub(crate) fn parse_duration(text: &str) -> anyhow::Result<Duration> {
     }
 }
 
+/// Reads how often something is done.
+pub(crate) fn parse_interval(text: &str) -> anyhow::Result<Duration> {
+    let duration = parse_duration(text)?;
+    if duration < Duration::from_secs(1) {
+        bail!("it cannot be done more often than every second: write 1s or more");
+    }
+    Ok(duration)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,6 +177,10 @@ mod tests {
         }
         for bad in ["", "x", "-5s", "5 parsecs"] {
             assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse_interval("1s").unwrap(), Duration::from_secs(1));
+        for bad in ["0", "0s", "10ms", "x"] {
+            assert!(parse_interval(bad).is_err(), "{bad}");
         }
     }
 }

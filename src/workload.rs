@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use federlet_provider::fleet::FLEET;
+use federlet_provider::{fleet::FLEET, marks::COPY_OF};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::LabelSelector};
 use kube::{
     Api, Client, ResourceExt,
@@ -16,7 +16,7 @@ use kube::{
     core::Selector,
 };
 
-use crate::host::answered;
+use crate::{host::answered, progress::awaited};
 
 /// Kinds that have pods, with the names that people use for them.
 const KINDS: [(&str, &str, &[&str]); 5] = [
@@ -86,6 +86,10 @@ impl PodsArgs {
 
     /// The pods that have a node, by cluster and name.
     async fn pods(&self, client: &Client) -> anyhow::Result<Vec<Pod>> {
+        awaited("asking the host for its pods", self.find(client)).await
+    }
+
+    async fn find(&self, client: &Client) -> anyhow::Result<Vec<Pod>> {
         let api = self.api(client);
         let found = match &self.workload {
             Workload::Pod(name) => {
@@ -95,10 +99,21 @@ impl PodsArgs {
             Workload::Selecting(group, kind, name) => {
                 let labels = self.selector(client, group, kind, name).await?;
                 let listed = api.list(&ListParams::default().labels(&labels)).await;
-                let mut listed = listed.map_err(|error| answered("the host", &error))?.items;
-                // What is there of several clusters at once is in its copies, which have the same labels.
-                listed.retain(|pod| cluster(pod) != FLEET);
-                listed
+                let listed = listed.map_err(|error| answered("the host", &error))?.items;
+                let (on_fleet, mut elsewhere): (Vec<Pod>, Vec<Pod>) =
+                    listed.into_iter().partition(|pod| cluster(pod) == FLEET);
+                // What is there of several clusters at once is in its copies. Those of a workload that is scaled by itself
+                // do not have its labels.
+                if !on_fleet.is_empty() {
+                    let copies = api.list(&ListParams::default().labels(COPY_OF)).await;
+                    let copies = copies.map_err(|error| answered("the host", &error))?.items;
+                    elsewhere.extend(copies.into_iter().filter(|copy| {
+                        on_fleet.iter().any(|pod| copy.labels().get(COPY_OF) == pod.metadata.uid.as_ref())
+                    }));
+                    elsewhere.sort_by_cached_key(ResourceExt::uid);
+                    elsewhere.dedup_by_key(|pod| pod.uid());
+                }
+                elsewhere
             }
         };
         Ok(chosen(found, &self.cluster))

@@ -19,8 +19,26 @@ const SOON: i64 = 14;
 /// When it is urgent.
 const URGENT: i64 = 2;
 
-/// When the certificate ends that a server shows. Whether it is to be trusted is looked at elsewhere.
-pub(super) async fn ends(host: &str, port: u16) -> Option<Timestamp> {
+/// How long the certificate lasts that a server shows. Nothing if it cannot be reached from here: whether it should be
+/// is looked at elsewhere, and so is whether it is to be trusted.
+pub(super) async fn of_server(
+    place: &str,
+    check: &'static str,
+    server: &http::Uri,
+    advice: &str,
+) -> Option<Finding> {
+    let host = server.host()?.trim_matches(['[', ']']);
+    let ends = ends(host, server.port_u16().unwrap_or(443)).await?;
+    Some(judge(place, check, ends, Timestamp::now(), advice))
+}
+
+/// When the first certificate of a text in PEM ends.
+pub(super) fn pem_ends(pem: &[u8]) -> Option<Timestamp> {
+    let (_, pem) = x509_parser::pem::parse_x509_pem(pem).ok()?;
+    Timestamp::from_second(pem.parse_x509().ok()?.validity().not_after.timestamp()).ok()
+}
+
+async fn ends(host: &str, port: u16) -> Option<Timestamp> {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     let look = Arc::new(OnlyLook(Arc::new(provider)));
     let config =

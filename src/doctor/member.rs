@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use federlet_node::metrics::Metrics;
 use federlet_provider::{
     api::{Cluster, SyncMode},
-    clusters::{REACHABLE, READY},
+    clusters::{REACHABLE, READY, SERVED_BY, any_live},
     errors::brief,
+    join::SYSTEM_NAMESPACE,
     member::{Access, Trouble, TroubleReason, Way},
     rights::MEMBER_RIGHTS,
 };
@@ -18,17 +19,23 @@ use k8s_openapi::api::{
 use kube::{Api, Client, ResourceExt, api::PostParams};
 
 use super::{
-    certificate, clock,
+    accounts, certificate, clock,
     finding::Finding,
     host::{Host, of_version},
-    rights::lacking,
+    renew,
+    rights::{lacking, questions},
 };
 use crate::host::answered;
+
+/// The oldest member that is meant to work.
+const OLDEST: u32 = 28;
 
 /// Looks at one.
 pub(super) async fn look(client: &Client, host: &Host, cluster: &Cluster) -> Vec<Finding> {
     let name = cluster.name_any();
-    let mut findings = vec![condition(cluster), node(client, &name).await];
+    let mut findings = vec![condition(cluster)];
+    findings.extend(own_process(client, host, cluster).await);
+    findings.extend(node(client, &name).await);
     if cluster.spec.sync_mode == SyncMode::Pull {
         return findings;
     }
@@ -40,20 +47,32 @@ pub(super) async fn look(client: &Client, host: &Host, cluster: &Cluster) -> Vec
         }
     };
     if let Some(ends) = way.token.as_ref().and_then(|token| token_ends(token.as_bytes())) {
-        let advice = format!("`federlet join {name}` again: it asks for a new one");
-        findings.push(certificate::judge(&name, "token", ends, Timestamp::now(), &advice));
+        findings.push(certificate::judge(
+            &name,
+            "token",
+            ends,
+            Timestamp::now(),
+            &renew::credentials(cluster),
+        ));
     }
-    findings.extend(server_certificate(&name, &cluster.spec.api_endpoint).await);
+    let own = way.endpoint.identity.as_ref().and_then(|identity| decoded(&identity.certificate));
+    if let Some(ends) = own.and_then(|pem| certificate::pem_ends(&pem)) {
+        let (now, advice) = (Timestamp::now(), renew::credentials(cluster));
+        findings.push(certificate::judge(&name, "client certificate", ends, now, &advice));
+    }
+    let advice = "renew the serving certificate of the member's API server";
+    findings
+        .extend(certificate::of_server(&name, "API server's certificate", &way.endpoint.url, advice).await);
     let access = Access::new(way, Arc::new(Metrics::default()));
     let facts = match access.facts().await {
         Ok(facts) => facts,
         Err(trouble) => {
-            findings.push(unreachable(&name, &trouble));
+            findings.push(unreachable(cluster, &trouble));
             return findings;
         }
     };
     let minor = facts.version.split('.').nth(1).unwrap_or_default().to_owned();
-    findings.push(of_version(&name, &facts.version, &minor));
+    findings.push(of_version(&name, &facts.version, &minor, OLDEST));
     if !cluster.spec.id.is_empty() && cluster.spec.id != facts.id {
         findings.push(Finding::wrong(
             &name,
@@ -67,7 +86,7 @@ pub(super) async fn look(client: &Client, host: &Host, cluster: &Cluster) -> Vec
     if let Some(ahead) = clock::ahead(&direct).await {
         findings.push(clock::judge(&name, ahead - host.ahead));
     }
-    findings.push(rights(&name, &direct).await);
+    findings.push(rights(cluster, &direct).await);
     findings
 }
 
@@ -95,19 +114,77 @@ fn condition(cluster: &Cluster) -> Finding {
     }
 }
 
-/// Whether the host reaches the kubelet API of the node, as `kubectl logs` must.
-async fn node(client: &Client, name: &str) -> Finding {
+/// A member with a process of its own is served by no other.
+async fn own_process(client: &Client, host: &Host, cluster: &Cluster) -> Option<Finding> {
+    cluster.annotations().get(SERVED_BY).filter(|name| !name.is_empty())?;
+    let name = cluster.name_any();
+    let check = "federlet serve";
+    Some(match any_live(client, cluster).await {
+        Ok(true) => match accounts::own(client, cluster, host.obeys).await {
+            Ok(None) => Finding::good(&name, check, "its own runs"),
+            Ok(Some(lacking)) if lacking.is_empty() => {
+                Finding::good(&name, check, "its own runs, and may do all that it must")
+            }
+            Ok(Some(lacking)) => Finding::wrong(
+                &name,
+                check,
+                format!("the account {} may not: {}", accounts::own_name(cluster), lacking.join(", ")),
+                "upgrade the release of chart federlet, and then that of this member",
+            ),
+            Err(error) => {
+                let why = answered("the host", &error).to_string();
+                Finding::notice(&name, check, why, "look with an account that may")
+            }
+        },
+        Ok(false) => Finding::wrong(
+            &name,
+            check,
+            "its own does not run, and no other serves it",
+            format!(
+                "look at Deployment federlet-{name}: `kubectl describe pods -n {SYSTEM_NAMESPACE} -l app.kubernetes.io/name=federlet-member`"
+            ),
+        ),
+        Err(error) => {
+            let why = answered("the host", &error).to_string();
+            Finding::notice(&name, check, why, "look with an account that may")
+        }
+    })
+}
+
+/// The node: whether the host reaches its kubelet API, and how long the certificate of that lasts.
+async fn node(client: &Client, name: &str) -> Vec<Finding> {
     let nodes: Api<Node> = Api::all(client.clone());
-    match nodes.get_opt(name).await {
-        Ok(Some(_)) => {}
+    let node = match nodes.get_opt(name).await {
+        Ok(Some(node)) => node,
         Ok(None) => {
-            return Finding::wrong(name, "node", "the host has no such node", "its Cluster says why");
+            return vec![Finding::wrong(name, "node", "the host has no such node", "its Cluster says why")];
         }
         Err(error) => {
             let why = answered("the host", &error).to_string();
-            return Finding::notice(name, "node", why, "look with an account that may");
+            return vec![Finding::notice(name, "node", why, "look with an account that may")];
         }
+    };
+    let mut findings = vec![kubelet(client, name).await];
+    if let Some(address) = kubelet_address(&node) {
+        let advice =
+            "`federlet serve` asks for a new one by itself: `kubectl get csr` tells whether that is approved";
+        findings.extend(certificate::of_server(name, "kubelet API's certificate", &address, advice).await);
     }
+    findings
+}
+
+/// Where API servers call it.
+fn kubelet_address(node: &Node) -> Option<http::Uri> {
+    let status = node.status.as_ref()?;
+    let address = status.addresses.as_ref()?.iter().find(|address| address.type_ == "InternalIP")?;
+    let port = status.daemon_endpoints.as_ref()?.kubelet_endpoint.as_ref()?.port;
+    let ip: std::net::IpAddr = address.address.parse().ok()?;
+    let port = u16::try_from(port).ok()?;
+    format!("https://{}", std::net::SocketAddr::new(ip, port)).parse().ok()
+}
+
+/// Whether the host reaches the kubelet API of the node, as `kubectl logs` must.
+async fn kubelet(client: &Client, name: &str) -> Finding {
     let path = format!("/api/v1/nodes/{name}/proxy/healthz");
     let Ok(request) = http::Request::get(path).body(vec![]) else {
         return Finding::notice(name, "kubelet API", "cannot be asked", "is its name right?");
@@ -131,7 +208,7 @@ async fn node(client: &Client, name: &str) -> Finding {
 
 async fn way(client: &Client, cluster: &Cluster) -> Result<Way, Box<Finding>> {
     let name = cluster.name_any();
-    let again = format!("`federlet join {name}` again, or correct the Secret");
+    let again = format!("{}, or correct the Secret", renew::credentials(cluster));
     let wrong = |found: String| Box::new(Finding::wrong(&name, "credentials", found, again.clone()));
     let Some(reference) = &cluster.spec.secret_ref else {
         return Err(wrong("the Cluster names no Secret".into()));
@@ -153,32 +230,28 @@ async fn way(client: &Client, cluster: &Cluster) -> Result<Way, Box<Finding>> {
     Way::read(&cluster.spec, &keys).map_err(|error| wrong(error.to_string()))
 }
 
-async fn server_certificate(name: &str, endpoint: &str) -> Option<Finding> {
-    let address: http::Uri = endpoint.parse().ok()?;
-    let host = address.host()?.trim_matches(['[', ']']).to_owned();
-    let ends = certificate::ends(&host, address.port_u16().unwrap_or(443)).await?;
-    let advice = "renew the serving certificate of the member's API server";
-    Some(certificate::judge(name, "API server's certificate", ends, Timestamp::now(), advice))
-}
-
-fn unreachable(name: &str, trouble: &Trouble) -> Finding {
+fn unreachable(cluster: &Cluster, trouble: &Trouble) -> Finding {
+    let again = renew::credentials(cluster);
     let advice = match trouble.reason {
         TroubleReason::NotReachable => {
-            "is spec.apiEndpoint right, and is there a way from here to it? A firewall, a VPN?"
+            "is spec.apiEndpoint right, and is there a way from here to it? A firewall, a VPN?".to_owned()
         }
-        TroubleReason::NameNotFound => "correct the name in spec.apiEndpoint, or the DNS",
+        TroubleReason::NameNotFound => "correct the name in spec.apiEndpoint, or the DNS".to_owned(),
         TroubleReason::CertificateNotTrusted => {
-            "the authority in the Secret (caBundle) did not sign the API server's certificate: join again"
+            format!("the authority in the Secret did not sign the API server's certificate: {again}")
         }
-        TroubleReason::Unauthorized => "the token is over, revoked, or of another cluster: join again",
-        TroubleReason::Forbidden => "the account lacks a right: join again",
-        TroubleReason::IdentityMismatch => "correct the address: another cluster answers",
-        TroubleReason::NotHealthy => "look at the member's own API server",
+        TroubleReason::Unauthorized => {
+            format!("what is in the Secret is over, revoked, or of another cluster: {again}")
+        }
+        TroubleReason::Forbidden => format!("the account lacks a right: {}", renew::rights(cluster)),
+        TroubleReason::IdentityMismatch => "correct the address: another cluster answers".to_owned(),
+        TroubleReason::NotHealthy => "look at the member's own API server".to_owned(),
     };
-    Finding::wrong(name, "API server", trouble.message.clone(), advice)
+    Finding::wrong(&cluster.name_any(), "API server", trouble.message.clone(), advice)
 }
 
-async fn rights(name: &str, member: &Client) -> Finding {
+async fn rights(cluster: &Cluster, member: &Client) -> Finding {
+    let name = &cluster.name_any();
     let may = |attributes| async {
         let spec =
             SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
@@ -187,7 +260,7 @@ async fn rights(name: &str, member: &Client) -> Finding {
         let answer = reviews.create(&PostParams::default(), &review).await?;
         Ok(answer.status.is_some_and(|status| status.allowed))
     };
-    match lacking(MEMBER_RIGHTS, may).await {
+    match lacking(questions(MEMBER_RIGHTS), may).await {
         Ok(lacking) if lacking.is_empty() => {
             Finding::good(name, "rights", "our account may do all that it must")
         }
@@ -195,7 +268,7 @@ async fn rights(name: &str, member: &Client) -> Finding {
             name,
             "rights",
             format!("our account may not: {}", lacking.join(", ")),
-            format!("`federlet join {name}` again: it brings the role up to date"),
+            renew::rights(cluster),
         ),
         Err(error) => {
             let advice = "look at the member's own API server";
@@ -221,9 +294,14 @@ fn token_ends(bearer: &[u8]) -> Option<Timestamp> {
         })
         .collect();
     let padded = format!("{standard}{}", "=".repeat((4 - standard.len() % 4) % 4));
-    let bytes: k8s_openapi::ByteString = serde_json::from_value(padded.into()).ok()?;
-    let claims: serde_json::Value = serde_json::from_slice(&bytes.0).ok()?;
+    let claims: serde_json::Value = serde_json::from_slice(&decoded(&padded)?).ok()?;
     Timestamp::from_second(claims["exp"].as_i64()?).ok()
+}
+
+/// What a text in base64 means.
+fn decoded(base64: &str) -> Option<Vec<u8>> {
+    let bytes: k8s_openapi::ByteString = serde_json::from_value(base64.into()).ok()?;
+    Some(bytes.0)
 }
 
 #[cfg(test)]

@@ -54,6 +54,20 @@ impl Finder {
         Ok(found.filter(|found| found.pointer("/metadata/uid").and_then(Value::as_str) == Some(&owner.uid)))
     }
 
+    /// The object of this name and of exactly this kind, if it is there.
+    pub(super) async fn exact(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> anyhow::Result<Option<Value>> {
+        match self.exactly(api_version, kind).await? {
+            Some(served) => self.get(&served, namespace, name).await,
+            None => Ok(None),
+        }
+    }
+
     async fn exactly(&self, api_version: &str, kind: &str) -> anyhow::Result<Option<Served>> {
         let list = self.list(api_version).await?;
         let found =

@@ -32,6 +32,27 @@ pub(super) struct Explanation<'a> {
     pub(super) pods: &'a [Value],
     /// Policies that have no effect, and why.
     pub(super) refused: &'a [String],
+    /// Policies that cannot do all that they say.
+    pub(super) hindered: &'a [Value],
+}
+
+/// Why a policy cannot do all that it says, as `serve` wrote on it.
+pub(super) fn hindrance(policy: &Value) -> Option<String> {
+    let conditions = policy.pointer("/status/conditions")?.as_array()?;
+    let wrong = conditions.iter().filter(|condition| condition["status"] == "False");
+    let said: Vec<&str> = wrong.map(|condition| text(condition, "/message")).collect();
+    (!said.is_empty()).then(|| said.join("; "))
+}
+
+/// With the clusters to which it goes along, as its binding says: what needs it is not looked at here.
+pub(super) fn along(mut entry: Entry, binding: Option<&Value>) -> Entry {
+    let list = |of: Option<&Value>, field: &str| {
+        of.and_then(|of| of.pointer(field)).and_then(Value::as_array).cloned().unwrap_or_default()
+    };
+    for cluster in list(binding, "/spec/requiredBy").iter().flat_map(|one| list(Some(one), "/clusters")) {
+        entry.clusters.entry(text(&cluster, "/name").to_owned()).or_insert(None);
+    }
+    entry
 }
 
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
@@ -66,6 +87,12 @@ impl Explanation<'_> {
         Some(format!("{kind} {key}"))
     }
 
+    /// What keeps the policy from doing all that it says. It may be about other objects that it selects.
+    fn hindered(&self) -> Option<String> {
+        let policy = self.policy()?;
+        self.hindered.iter().find(|other| named(other) == policy).and_then(hindrance)
+    }
+
     /// The override policies that change the object, with the clusters where they do.
     fn overrides(&self) -> Vec<(String, Vec<String>)> {
         let about = overrides::applicable(&Identity::of(self.object), self.overrides.iter().copied());
@@ -95,6 +122,8 @@ impl Explanation<'_> {
             let chosen = share.map(|share| share.map_or_else(|| "yes".to_owned(), |count| count.to_string()));
             let why = if let Some(error) = self.entry.errors.get(name) {
                 error.clone()
+            } else if share.is_some() && !decision.shares.contains_key(name) {
+                "it goes along".to_owned()
             } else if share.is_some() && held.contains(&name) {
                 "chosen; the policy holds it back for now".to_owned()
             } else if share.is_some() {
@@ -157,6 +186,7 @@ impl Explanation<'_> {
             "reason": self.reason(),
             "copies": self.copies(),
             "pods": pods.collect::<Vec<_>>(),
+            "hindered": self.hindered(),
             "refused": self.refused,
         })
     }
@@ -179,6 +209,9 @@ impl Explanation<'_> {
         }
         if let Some(reason) = self.reason() {
             line(format!("Note:       {reason}"));
+        }
+        if let Some(why) = self.hindered() {
+            line(format!("Hindered:   {why}"));
         }
         for refused in self.refused {
             line(format!("No effect:  {refused}"));
@@ -248,6 +281,12 @@ mod tests {
         let pods = [
             json!({"metadata": {"name": "web-1"}, "spec": {"nodeName": "m1"}, "status": {"phase": "Running"}}),
         ];
+        let hindered = json!({"kind": "PropagationPolicy", "metadata": {"namespace": "shop", "name": "p"},
+            "status": {"conditions": [
+                {"type": "ObjectsReadable", "status": "False", "message": "may not"},
+                {"type": "Other", "status": "True", "message": "is well"},
+                {"type": "FieldsEffective", "status": "False", "message": "nor this"}]}});
+        assert_eq!(hindrance(&object), None);
         let explanation = Explanation {
             asked: &object,
             object: &object,
@@ -257,12 +296,14 @@ mod tests {
             binding: None,
             pods: &pods,
             refused: &["PropagationPolicy shop/q is refused: why".to_owned()],
+            hindered: &[hindered],
         };
         let said = explanation.text();
         for expected in [
             "ConfigMap shop/c",
             "Policy:     PropagationPolicy shop/p",
             "Overrides:  OverridePolicy shop/o (m1)",
+            "Hindered:   may not; nor this",
             "No effect:  PropagationPolicy shop/q is refused: why",
             "web-1",
         ] {
@@ -275,6 +316,38 @@ mod tests {
         );
         assert_eq!(json["clusters"][1]["chosen"], false);
         assert!(!json["clusters"][1]["why"].as_str().unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_only_goes_along_is_where_its_binding_says() {
+        let mut inventory = Inventory::default();
+        let object =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "shop", "name": "c"}});
+        for one in [cluster("m1"), cluster("m2"), object.clone()] {
+            inventory.add(one).unwrap();
+        }
+        let binding = json!({"spec": {"requiredBy": [{"namespace": "shop", "name": "web-deployment",
+            "clusters": [{"name": "m2", "replicas": 0}]}]}});
+        let entry = along(survey(&inventory).remove(0), Some(&binding));
+        let world = inventory.world();
+        let explanation = Explanation {
+            asked: &object,
+            object: &object,
+            entry: &entry,
+            overrides: &world.overrides,
+            destinations: world.destinations,
+            binding: Some(&binding),
+            pods: &[],
+            refused: &[],
+            hindered: &[],
+        };
+        let said = explanation.json();
+        assert_eq!(said["clusters"][0]["chosen"], false);
+        let expected = json!({"name": "m2", "chosen": true, "replicas": null, "why": "it goes along"});
+        assert_eq!(said["clusters"][1], expected);
+        assert!(
+            explanation.text().contains("it goes along with what these bindings are for: web-deployment")
+        );
     }
 
     #[test]

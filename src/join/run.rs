@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, bail};
 use federlet_provider::{
-    api::{Cluster, ClusterSpec, LocalSecretReference},
+    api::{Cluster, LocalSecretReference},
     errors::is_terminating,
     fleet::FLEET,
     join::{
@@ -28,7 +28,11 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{args::JoinArgs, wait};
+use super::{
+    again::{Wanted, wanted},
+    args::JoinArgs,
+    wait,
+};
 use crate::{
     crds,
     host::{answered, command_client, host_id, read_config},
@@ -61,8 +65,12 @@ impl JoinArgs {
         for told in crds::ensure(&host).await? {
             spinner.say(format!("told the host what {told} are"));
         }
-        let before = self.check(&host, &member).await?;
-        let spec = self.spec_of(&member)?;
+        let all = crds::clusters(&host).await?;
+        let before = self.before(&host, &member, &all).await?;
+        let wanted = self.wanted(&member, before)?;
+        self.meets_no_other(&member, &wanted, &all)?;
+        // What the host would refuse is refused before the account in the member is touched.
+        self.write(&host, &wanted, true).await?;
         ensure_namespace(&host).await?;
         spinner.say("making an account in the member");
         let secret =
@@ -74,7 +82,7 @@ impl JoinArgs {
             .await
             .map_err(|error| answered("the host", &error).context("cannot store the credentials"))?;
         spinner.say("writing the Cluster");
-        let cluster = self.write(&host, &spec).await?;
+        let cluster = self.write(&host, &wanted, false).await?;
         let owner = owner(&cluster)?;
         // The Secret goes when the last Cluster that has it goes.
         let owned = json!({
@@ -87,15 +95,25 @@ impl JoinArgs {
         drop(spinner);
         let done = if before.is_some() { "joined before, and is up to date" } else { "joined" };
         say!("cluster {name} ({}) {done}", member.version);
+        if wanted.spec.api_endpoint != member.endpoint() && self.member.cluster_endpoint.is_none() {
+            say!(
+                "the host goes on reaching it at {}: --cluster-endpoint changes that",
+                wanted.spec.api_endpoint
+            );
+        }
         wait::until_ready(&host, &name, self.wait).await
     }
 
-    /// Refuses a name that something else has, and a cluster whose namespaces would meet those of another.
-    async fn check(&self, host: &Client, member: &Member) -> anyhow::Result<Option<Cluster>> {
+    /// The Cluster of an earlier join. Refuses a name that something else has.
+    async fn before<'a>(
+        &self,
+        host: &Client,
+        member: &Member,
+        all: &'a [Cluster],
+    ) -> anyhow::Result<Option<&'a Cluster>> {
         let name = self.name.as_str();
-        let all = crds::clusters(host).await?;
-        let before = all.iter().find(|cluster| cluster.name_any() == name).cloned();
-        if let Some(before) = &before {
+        let before = all.iter().find(|cluster| cluster.name_any() == name);
+        if let Some(before) = before {
             if before.meta().deletion_timestamp.is_some() {
                 bail!(
                     "the Cluster {name} is still being deleted: wait for it, or finish it with `federlet unjoin {name} --force`"
@@ -115,7 +133,30 @@ impl JoinArgs {
                 bail!("the host has a node {name} already: choose another name");
             }
         }
-        let own = MemberSettings::read(name, &self.labels(), &self.spec())?;
+        Ok(before)
+    }
+
+    /// The Cluster as it is to be, if it leads anywhere.
+    fn wanted(&self, member: &Member, before: Option<&Cluster>) -> anyhow::Result<Wanted> {
+        let mut spec = self.spec();
+        spec.id.clone_from(&member.id);
+        let former =
+            before.map(|before| before.spec.api_endpoint.clone()).filter(|former| !former.is_empty());
+        spec.api_endpoint =
+            self.member.cluster_endpoint.clone().or(former).unwrap_or_else(|| member.endpoint());
+        spec.insecure_skip_tls_verification = member.config.accept_invalid_certs;
+        spec.secret_ref =
+            Some(LocalSecretReference { namespace: SYSTEM_NAMESPACE.into(), name: secret_name(&member.id) });
+        let wanted = wanted(before, self.labels(), &spec)?;
+        let any_token = BTreeMap::from([(TOKEN_KEY.to_owned(), b"token".to_vec())]);
+        Way::read(&wanted.spec, &any_token).context("the host could not reach the member")?;
+        Ok(wanted)
+    }
+
+    /// Refuses a cluster whose namespaces would meet those of another.
+    fn meets_no_other(&self, member: &Member, wanted: &Wanted, all: &[Cluster]) -> anyhow::Result<()> {
+        let name = self.name.as_str();
+        let own = MemberSettings::read(name, &wanted.labels, &wanted.spec)?;
         for other in all.iter().filter(|other| other.name_any() != name && other.spec.id == member.id) {
             let Ok(theirs) = MemberSettings::try_from(other) else { continue };
             if own.namespaces.may_collide(&theirs.namespaces) {
@@ -127,32 +168,19 @@ impl JoinArgs {
                 );
             }
         }
-        Ok(before)
+        Ok(())
     }
 
-    /// The whole spec of the Cluster, if it leads anywhere.
-    fn spec_of(&self, member: &Member) -> anyhow::Result<ClusterSpec> {
-        let mut spec = self.spec();
-        spec.id.clone_from(&member.id);
-        let there = member.config.cluster_url.to_string();
-        spec.api_endpoint =
-            self.member.cluster_endpoint.clone().unwrap_or_else(|| there.trim_end_matches('/').to_owned());
-        spec.insecure_skip_tls_verification = member.config.accept_invalid_certs;
-        spec.secret_ref =
-            Some(LocalSecretReference { namespace: SYSTEM_NAMESPACE.into(), name: secret_name(&member.id) });
-        let any_token = BTreeMap::from([(TOKEN_KEY.to_owned(), b"token".to_vec())]);
-        Way::read(&spec, &any_token).context("the host could not reach the member")?;
-        Ok(spec)
-    }
-
-    async fn write(&self, host: &Client, spec: &ClusterSpec) -> anyhow::Result<Cluster> {
+    /// Writes the Cluster, or only asks the host whether it would take it.
+    async fn write(&self, host: &Client, wanted: &Wanted, only_ask: bool) -> anyhow::Result<Cluster> {
         let document = json!({
-            "apiVersion": Cluster::api_version(&()), "kind": Cluster::kind(&()), "spec": spec,
-            "metadata": { "name": self.name.as_str(), "labels": self.labels(), "finalizers": [FINALIZER] },
+            "apiVersion": Cluster::api_version(&()), "kind": Cluster::kind(&()), "spec": wanted.written,
+            "metadata": { "name": self.name.as_str(), "labels": wanted.labels, "finalizers": [FINALIZER] },
         });
         let clusters: Api<Cluster> = Api::all(host.clone());
+        let apply = PatchParams { dry_run: only_ask, ..PatchParams::apply(FIELD_MANAGER).force() };
         clusters
-            .patch(self.name.as_str(), &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(document))
+            .patch(self.name.as_str(), &apply, &Patch::Apply(document))
             .await
             .map_err(|error| answered("the host", &error).context("cannot write the Cluster"))
     }
@@ -172,7 +200,7 @@ impl Member {
     async fn reach(args: &JoinArgs) -> anyhow::Result<Self> {
         let file = &args.member.cluster_kubeconfig;
         let config = read_config(Some(file), args.member.cluster_context.as_deref()).await?;
-        let client = command_client(config.clone())?;
+        let client = command_client(config.clone()).await?;
         let shown = format!("the cluster at {}", config.cluster_url);
         let who = format!("{shown} (from {})", file.display());
         let namespaces: Api<Namespace> = Api::all(client.clone());
@@ -180,6 +208,11 @@ impl Member {
         let version = client.apiserver_version().await.map_err(|error| answered(&who, &error))?;
         let id = system.metadata.uid.unwrap_or_default();
         Ok(Self { config, client, id, version: version.git_version, shown })
+    }
+
+    /// Where its API server is for the person who joins it.
+    fn endpoint(&self) -> String {
+        self.config.cluster_url.to_string().trim_end_matches('/').to_owned()
     }
 
     /// Makes our account there and returns the Secret with its token.

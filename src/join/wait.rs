@@ -10,7 +10,10 @@ use kube::{Api, Client};
 
 use crate::{
     output::say,
-    {host::answered, progress::Spinner},
+    {
+        host::answered,
+        progress::{Spinner, awaited},
+    },
 };
 
 /// How often it is looked.
@@ -19,8 +22,11 @@ const LOOK: Duration = Duration::from_millis(300);
 /// Waits until the node is Ready and says what to do next.
 pub(super) async fn until_ready(host: &Client, name: &str, patience: Duration) -> anyhow::Result<()> {
     let clusters: Api<Cluster> = Api::all(host.clone());
-    let cluster = clusters.get(name).await.map_err(|error| answered("the host", &error))?;
-    if !any_live(host, &cluster).await.map_err(|error| answered("the host", &error))? {
+    let ask = async {
+        let cluster = clusters.get(name).await?;
+        any_live(host, &cluster).await
+    };
+    if !awaited("asking the host", ask).await.map_err(|error| answered("the host", &error))? {
         say!("no `federlet serve` runs for this host yet: start one, and node {name} appears");
         return Ok(());
     }

@@ -53,7 +53,7 @@ impl Told<'_> {
             version: self.version.to_string().parse()?,
             node: self.node.clone(),
             events: Events::new(pods.clone(), self.node),
-            lanes: Lanes::new(self.config.clone()),
+            lanes: Lanes::new(self.config.clone(), metrics.clone()),
             own: pods.clone(),
             client: pods,
             pods: self.host_pods.clone(),

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     host::{HostArgs, answered},
     output::say,
-    progress::Spinner,
+    progress::{Spinner, awaited},
     work::parse_duration,
 };
 
@@ -60,9 +60,9 @@ impl DrainArgs {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         let host = self.host.client().await?;
         let name = self.name.as_str();
-        let changed = set_cordoned(&host, name, true).await?;
+        let changed = awaited("cordoning the node", set_cordoned(&host, name, true)).await?;
         say!("node/{name} {}cordoned", if changed { "" } else { "already " });
-        let mut going = self.choose(&host).await?;
+        let mut going = awaited("asking the host for its pods", self.choose(&host)).await?;
         let mut spinner = Spinner::start(format!("evicting {} pods", going.len()));
         let begun = tokio::time::Instant::now();
         while !going.is_empty() {

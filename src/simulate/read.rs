@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use federlet_policy::inventory::flatten;
+use federlet_policy::{inventory::flatten, yaml};
 use serde_json::Value;
 
 /// An object, and where it was written.
@@ -84,7 +84,7 @@ fn below(folder: &Path, found: &mut Vec<PathBuf>, passed: &mut BTreeSet<PathBuf>
 fn parse(file: &str, text: &str) -> Vec<Document> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let read: Vec<Result<Value, String>> =
-        if text.trim_start().starts_with(['{', '[']) { json(text) } else { yaml(text) };
+        if text.trim_start().starts_with(['{', '[']) { json(text) } else { parts(text) };
     let numbered = read.into_iter().enumerate();
     numbered.flat_map(|(index, read)| items(format!("{file} document {}", index + 1), read)).collect()
 }
@@ -97,23 +97,15 @@ fn json(text: &str) -> Vec<Result<Value, String>> {
         values.push(value.map_err(|error| error.to_string()));
         if failed {
             // Several documents that are only written like JSON, in a file of YAML.
-            return if text.contains("\n---") { yaml(text) } else { values };
+            return if text.contains("\n---") { parts(text) } else { values };
         }
     }
     values
 }
 
 /// YAML documents. Empty ones count, so that people find the number, but mean nothing.
-fn yaml(text: &str) -> Vec<Result<Value, String>> {
-    split(text).into_iter().map(|text| yaml_document(&text)).collect()
-}
-
-fn yaml_document(text: &str) -> Result<Value, String> {
-    // As Kubernetes reads it: `0644` is a number of eights.
-    let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
-    serde_saphyr::from_str_with_options::<Option<Value>>(text, options)
-        .map(Option::unwrap_or_default)
-        .map_err(|error| error.to_string().replace('\n', " "))
+fn parts(text: &str) -> Vec<Result<Value, String>> {
+    split(text).into_iter().map(|text| yaml::read(&text)).collect()
 }
 
 /// Splits at lines of `---`. Each part keeps its place in the file by empty lines before it, so that errors name the

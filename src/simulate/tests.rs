@@ -64,11 +64,3 @@ fn what_programs_read() {
     let yaml = shown(&world(), Output::Yaml).unwrap();
     assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap(), found);
 }
-
-#[test]
-fn an_output_that_is_none() {
-    assert_eq!(
-        Output::read("xml").unwrap_err().to_string(),
-        "there is no output \"xml\": use table, json or yaml"
-    );
-}

@@ -22,7 +22,10 @@ use super::{
     channels::{receive, send},
     cluster, container,
 };
-use crate::host::{HostArgs, answered};
+use crate::{
+    host::{HostArgs, answered},
+    progress::awaited,
+};
 
 /// The flags of `federlet exec`.
 #[derive(Debug, Args)]
@@ -77,7 +80,8 @@ impl ExecArgs {
         let namespace = pod.namespace().unwrap_or_default();
         let pods = Request::new(Pod::url_path(&(), Some(&namespace)));
         let request = pods.exec(&pod.name_any(), &self.command, &params)?;
-        let connection = client.connect(request).await.map_err(|error| answered(&pod.name_any(), &error))?;
+        let connect = awaited("connecting to the pod", client.connect(request));
+        let connection = connect.await.map_err(|error| answered(&pod.name_any(), &error))?;
         let raw = if self.tty { Some(RawTerminal::enter()?) } else { None };
         let ended = relay(connection, params.stdin, self.tty).await;
         drop(raw);

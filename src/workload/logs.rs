@@ -2,22 +2,22 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    io::IsTerminal as _,
     time::Duration,
 };
 
 use anyhow::{Context, bail};
 use clap::Args;
-use futures::{AsyncBufReadExt as _, TryStreamExt as _};
+use futures::{AsyncBufRead, AsyncBufReadExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
-use kube::{Api, ResourceExt, api::LogParams};
+use kube::{ResourceExt, api::LogParams};
 use tokio::task::JoinSet;
 
 use super::{PodsArgs, cluster, container};
 use crate::{
     host::{HostArgs, answered},
-    output::say,
+    output::{colourful, say},
+    progress::First,
     work::parse_duration,
 };
 
@@ -76,6 +76,7 @@ impl LogsArgs {
         let mut colours = Colours::default();
         let mut streams: JoinSet<(Key, bool, anyhow::Result<()>)> = JoinSet::new();
         let mut failed = None;
+        let mut first = None;
         loop {
             let pods = match self.pods.pods(&client).await {
                 // Somebody who listens goes on listening while the host is away.
@@ -88,25 +89,37 @@ impl LogsArgs {
             if pods.is_empty() && !self.follow {
                 bail!("it has no pods there: see `kubectl get pods -o wide`");
             }
-            for pod in &pods {
-                for name in self.containers(pod)? {
-                    let key = (pod.uid().unwrap_or_default(), name.clone(), restarts(pod, &name));
-                    let until = read.get(&key).copied();
-                    let over = until.is_some() && has_ended(pod, &name);
-                    if over || !reading.insert(key.clone()) {
-                        continue;
-                    }
-                    // What a container said before it was started again, another stream has shown.
-                    let again = read.keys().any(|(uid, name, _)| (uid, name) == (&key.0, &key.1));
-                    let params = LogParams { since_time: until, ..self.params(&name, again) };
-                    let prefix = colours.prefix(cluster(pod), &pod.name_any(), &name, self.all_containers);
-                    let (api, pod) = (api.clone(), pod.name_any());
-                    streams.spawn(async move {
-                        let mut heard = false;
-                        let ended = copy(&api, &pod, &params, &prefix, &mut heard).await;
-                        (key, heard, ended)
-                    });
+            if !pods.is_empty() && first.is_none() {
+                first = Some(First::of("waiting for the first of its logs"));
+            }
+            let (found, lacking) = having(&pods, |pod| self.containers(pod));
+            // In the middle of a rollout pods differ: who listens goes on with those that have it.
+            let nothing = found.is_empty() && reading.is_empty() && read.is_empty();
+            if let Some(error) = lacking.filter(|_| !self.follow || nothing) {
+                return Err(error);
+            }
+            for (pod, name) in found {
+                let key = (pod.uid().unwrap_or_default(), name.clone(), restarts(pod, &name));
+                let until = read.get(&key).copied();
+                let over = until.is_some() && has_ended(pod, &name);
+                if over || !reading.insert(key.clone()) {
+                    continue;
                 }
+                // What a container said before it was started again, another stream has shown.
+                let again = read.keys().any(|(uid, name, _)| (uid, name) == (&key.0, &key.1));
+                let params = LogParams { since_time: until, ..self.params(&name, again) };
+                let prefix = colours.prefix(cluster(pod), &pod.name_any(), &name, self.all_containers);
+                let (api, pod, first) = (api.clone(), pod.name_any(), first.clone());
+                streams.spawn(async move {
+                    let mut heard = false;
+                    let opened = api.log_stream(&pod, &params).await;
+                    first.iter().for_each(First::is_here);
+                    let ended = match opened {
+                        Ok(stream) => copy(stream, &pod, &prefix, &mut heard).await,
+                        Err(error) => Err(answered(&pod, &error)),
+                    };
+                    (key, heard, ended)
+                });
             }
             let look = tokio::time::sleep(LOOK);
             tokio::pin!(look);
@@ -156,15 +169,28 @@ impl LogsArgs {
     }
 }
 
+/// The containers of each pod, and why one has none, if that is so.
+fn having(
+    pods: &[Pod],
+    of: impl Fn(&Pod) -> anyhow::Result<Vec<String>>,
+) -> (Vec<(&Pod, String)>, Option<anyhow::Error>) {
+    let (mut found, mut lacking) = (vec![], None);
+    for pod in pods {
+        match of(pod) {
+            Ok(names) => found.extend(names.into_iter().map(|name| (pod, name))),
+            Err(error) => lacking = Some(error),
+        }
+    }
+    (found, lacking)
+}
+
 /// Shows a log until it ends; `heard` says whether there was anything in it.
 async fn copy(
-    api: &Api<Pod>,
+    stream: impl AsyncBufRead + Unpin,
     pod: &str,
-    params: &LogParams,
     prefix: &str,
     heard: &mut bool,
 ) -> anyhow::Result<()> {
-    let stream = api.log_stream(pod, params).await.map_err(|error| answered(pod, &error))?;
     let mut lines = stream.lines();
     while let Some(line) = lines.try_next().await.with_context(|| format!("the log of {pod} ended"))? {
         *heard = true;
@@ -198,7 +224,7 @@ struct Colours {
 
 impl Default for Colours {
     fn default() -> Self {
-        let on = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let on = colourful();
         Self { on, of: BTreeMap::new() }
     }
 }
@@ -219,6 +245,24 @@ impl Colours {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pods_without_the_container_do_not_hide_those_that_have_it() {
+        let pod = |name: &str, containers: serde_json::Value| -> Pod {
+            serde_json::from_value(
+                serde_json::json!({"metadata": {"name": name}, "spec": {"containers": containers}}),
+            )
+            .unwrap()
+        };
+        let one = serde_json::json!([{"name": "app"}]);
+        let pods = [pod("old", one), pod("new", serde_json::json!([{"name": "app"}, {"name": "proxy"}]))];
+        let of = |name: &'static str| move |pod: &Pod| Ok(vec![container(pod, Some(name))?]);
+        let (found, lacking) = having(&pods, of("proxy"));
+        assert_eq!((found.len(), found[0].0.name_any()), (1, "new".to_owned()));
+        assert!(lacking.is_some_and(|error| error.to_string().contains("it has app")));
+        let (found, lacking) = having(&pods, of("app"));
+        assert!(found.len() == 2 && lacking.is_none());
+    }
 
     #[test]
     fn each_cluster_has_a_colour_and_only_on_a_terminal() {
