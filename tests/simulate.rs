@@ -154,9 +154,55 @@ metadata: { name: settings, namespace: shop }
 }
 
 #[test]
+fn a_template_that_cannot_be_understood_has_an_entry() {
+    let input = "\
+apiVersion: cluster.karmada.io/v1alpha1
+kind: Cluster
+metadata: { name: member1 }
+spec: {}
+---
+apiVersion: v1
+kind: Secret
+metadata: { name: first, namespace: shop }
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: { name: odd, namespace: shop, labels: { x: 1 } }
+---
+apiVersion: v1
+kind: Secret
+metadata: { name: last, namespace: shop }
+---
+apiVersion: work.karmada.io/v1alpha2
+kind: ResourceBinding
+metadata: { name: web-deployment, namespace: shop }
+spec: { resource: { apiVersion: apps/v1, kind: Deployment, name: web } }
+";
+    let output = fed(&["-f", "-", "-o", "json"], input);
+    assert_eq!(output.status.code(), Some(1));
+    let found = decisions(&output);
+    let names: Vec<&Value> = found.as_array().unwrap().iter().map(|entry| &entry["name"]).collect();
+    assert_eq!(names, ["first", "odd", "last"]);
+    let expected = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "namespace": "shop", "name": "odd", "policy": null, "clusters": [],
+        "reason": null, "rendered": {},
+        "error": "ConfigMap shop/odd is not understood: invalid type: integer `1`, expected a string",
+    });
+    assert_eq!(found[1], expected);
+    let said = text(&output.stderr);
+    let note = "note: ResourceBinding shop/web-deployment has no effect: Deployment shop/web is not among the objects\n";
+    assert!(said.contains(note), "{said}");
+    assert_eq!(said.lines().filter(|line| line.contains("ConfigMap shop/odd")).count(), 1, "{said}");
+    // Without anything wrong a note is all there is.
+    let fine = input.replace(", labels: { x: 1 }", "");
+    let output = fed(&["-f", "-", "-o", "json"], &fine);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(text(&output.stderr), note);
+}
+
+#[test]
 fn wrong_use_is_one_clear_line() {
     for (args, input, expected) in [
-        (vec!["-f", "-", "-o", "xml"], "", "error: there is no output \"xml\": use table, json or yaml\n"),
         (vec!["-f", "-"], "# nothing\n", "error: there are no objects in -\n"),
         (vec!["-f", "no.yaml"], "", "error: cannot read no.yaml: No such file or directory (os error 2)\n"),
         (vec!["-f", "src"], "", "error: there are no *.yaml, *.yml or *.json files in src\n"),
@@ -165,4 +211,9 @@ fn wrong_use_is_one_clear_line() {
         assert_eq!((text(&output.stderr).as_str(), output.status.code()), (expected, Some(1)), "{args:?}");
         assert_eq!(text(&output.stdout), "", "{args:?}");
     }
+    // What the command line itself refuses has a code of its own.
+    let output = fed(&["-f", "-", "-o", "xml"], "");
+    let said = text(&output.stderr);
+    assert!(said.contains("invalid value 'xml'") && said.contains("table, json, yaml"), "{said}");
+    assert_eq!(output.status.code(), Some(2));
 }

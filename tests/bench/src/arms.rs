@@ -28,8 +28,8 @@ pub(crate) struct Arm {
     node: Option<String>,
     /// What does its work.
     pub(crate) process: Process,
-    singles: Vec<Duration>,
-    starts: Vec<Duration>,
+    pub(crate) singles: Vec<Duration>,
+    pub(crate) starts: Vec<Duration>,
     ends: Vec<Duration>,
     cpu_seconds: f64,
     pods: u32,
@@ -63,8 +63,11 @@ impl Arm {
         let before = Cost::of(self.process).cpu_seconds;
         let mut load = Load::new(&self.client, self.name, self.node.as_deref(), round).await?;
         self.singles.extend(load.one_by_one(amount.singles).await?);
-        self.starts.push(load.all_at_once(amount.many).await?);
-        self.ends.push(load.delete_all(amount.singles + amount.many).await?);
+        if amount.many > 0 {
+            self.starts.push(load.all_at_once(amount.many).await?);
+        }
+        let end = load.delete_all(amount.singles + amount.many).await?;
+        self.ends.extend((amount.many > 0).then_some(end));
         load.end().await?;
         self.cpu_seconds += Cost::of(self.process).cpu_seconds - before;
         self.pods += amount.singles + amount.many;
@@ -115,7 +118,7 @@ pub(crate) fn table(ours: &str, peer: &str, lines: Vec<Line>) -> String {
     table.trim_fmt()
 }
 
-fn millis(duration: Duration) -> f64 {
+pub(crate) fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 

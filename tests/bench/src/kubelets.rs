@@ -9,14 +9,16 @@ use federlet_sandbox::{
     process::Process,
     progress::Progress,
     state::State,
-    testing::run_sandbox,
     up::{build_federlet, checkout},
 };
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
 use tokio::process::{Child, Command};
 
-use crate::arms::{Amount, Arm, compare, compare_cost, table};
+use crate::{
+    arms::{Amount, Arm, compare, compare_cost, table},
+    clusters::with_clusters,
+};
 
 const MEMBER: &str = "member1";
 const KWOK_NODE: &str = "member1-kwok-0";
@@ -39,11 +41,10 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
     ensure!(args.rounds > 0 && args.singles > 0 && args.many > 0, "each number must be at least 1");
     let progress = Progress::new();
     let binary = build_federlet(true, &progress).await?;
-    let instance = Instance::new("bench")?;
-    run_sandbox(&instance, &["up", "--members", "1", "--kwok-nodes", &format!("{MEMBER}=1")]).await?;
-    let measured = measure(&instance, &binary, args, &progress).await;
-    run_sandbox(&instance, &["down"]).await?;
-    measured
+    with_clusters(&["--members", "1", "--kwok-nodes", &format!("{MEMBER}=1")], async |instance| {
+        measure(instance, &binary, args, &progress).await
+    })
+    .await
 }
 
 async fn measure(instance: &Instance, binary: &PathBuf, args: &Args, progress: &Progress) -> Result<()> {

@@ -1,6 +1,9 @@
 //! Federlet measured beside a floor or a peer, in one run on one machine, so that only ratios matter.
 
+mod apart;
 mod arms;
+mod bars;
+mod clusters;
 mod kubelets;
 mod load;
 mod matching;

@@ -1,7 +1,7 @@
 //! Pods through the virtual node of a member beside pods created in the member itself, which is the floor: nobody can be
 //! faster than the member. KWOK plays its nodes, so that what is measured is the way there and back.
 
-use std::{collections::BTreeMap, path::Path, process::Stdio};
+use std::{collections::BTreeMap, ops::RangeInclusive, path::Path, process::Stdio};
 
 use anyhow::{Context, Result, ensure};
 use federlet_sandbox::{
@@ -10,14 +10,16 @@ use federlet_sandbox::{
     progress::Progress,
     shell,
     state::State,
-    testing::run_sandbox,
     up::{build_federlet, checkout},
 };
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
 use crate::{
-    arms::{Amount, Arm, compare, percentile, table},
+    apart::set_apart,
+    arms::{Amount, Arm, compare, millis, percentile, table},
+    bars::Bars,
+    clusters::with_clusters,
     kubelets::wait_ready,
     load::Load,
     spent::Spent,
@@ -39,18 +41,20 @@ pub(crate) struct Args {
     /// In the end, so many pods are held at once to see how much memory that takes
     #[arg(long, default_value_t = 10_000)]
     held: u32,
+    /// With many pods, too, let both clusters share all processors, rather than half of them for each
+    #[arg(long)]
+    together: bool,
 }
 
 pub(crate) async fn run(args: &Args) -> Result<()> {
     ensure!(args.rounds > 0 && args.singles > 0 && args.many > 0, "each number must be at least 1");
     let progress = Progress::new();
     let binary = build_federlet(true, &progress).await?;
-    let instance = Instance::new("bench")?;
     let nodes = args.held.max(args.many).div_ceil(900) + 1;
-    run_sandbox(&instance, &["up", "--members", "1", "--kwok-nodes", &format!("{MEMBER}={nodes}")]).await?;
-    let measured = measure(&instance, &binary, args, &progress).await;
-    run_sandbox(&instance, &["down"]).await?;
-    measured
+    with_clusters(&["--members", "1", "--kwok-nodes", &format!("{MEMBER}={nodes}")], async |instance| {
+        measure(instance, &binary, args, &progress).await
+    })
+    .await
 }
 
 async fn measure(instance: &Instance, binary: &Path, args: &Args, progress: &Progress) -> Result<()> {
@@ -59,13 +63,73 @@ async fn measure(instance: &Instance, binary: &Path, args: &Args, progress: &Pro
     let (to_host, to_member) = (host.client().await?, member.client().await?);
     let serve = start_serve(binary, &host, &state, &[])?;
     let ours = Process::find(i32::try_from(serve.id().context("federlet ended")?)?).context("it ended")?;
+    let this = Process::find(std::process::id().cast_signed()).context("this program runs")?;
     join(binary, &host, &member).await?;
+    let mib = || ours.resident() as f64 / f64::from(1 << 20);
+    let empty = mib();
     let kwok = component::daemon(instance, MEMBER, "kwok").context("KWOK does not run")?;
-    let amount = Amount { singles: args.singles, many: args.many };
     let mut arms =
         [Arm::new("federlet", &to_host, Some(MEMBER), ours), Arm::new("direct", &to_member, None, kwok)];
-    let mut spent = Spent::of(instance, &["host", MEMBER], ("federlet", ours));
-    for round in 1..=args.rounds {
+    let mut spent = Spent::of(instance, &["host", MEMBER], &[("federlet", ours), ("this program", this)]);
+    // A pod that is alone keeps one cluster busy at a time, whichever it is; a thousand keep both.
+    let alone = Amount { singles: args.singles, many: 0 };
+    rounds(&mut arms, &mut spent, alone, 1..=args.rounds, progress).await?;
+    let mut load = Load::new(&to_host, "said", Some("nobody"), 0).await?;
+    let least = millis(percentile(&load.said_to_run(args.singles * args.rounds).await?, 50));
+    load.end().await?;
+    waiting(&to_host, args.singles).await?;
+    if !args.together {
+        set_apart(instance, "host", &[ours, this], MEMBER)?;
+    }
+    let at_once = Amount { singles: 0, many: args.many };
+    rounds(&mut arms, &mut spent, at_once, args.rounds + 1..=args.rounds * 2, progress).await?;
+
+    let [through, direct] = &arms;
+    println!("\n{}", table("through the node", "in the member", compare(through, direct, at_once)));
+    let pods = f64::from(args.rounds * (args.singles + args.many));
+    println!("\n{}\n", spent.table("through the node", "in the member", pods));
+    let mut bars = Bars::default();
+    // In the member that is one create and one delete, and for each namespace it and what owns its objects.
+    for (side, cluster, most) in [("host", &host, 3.0), ("member", &member, 2.01)] {
+        let per_pod = |count: u32| f64::from(count) / pods;
+        let counted = writes(cluster)?;
+        let told: Vec<String> =
+            counted.iter().map(|(what, count)| format!("{what} {:.2}", per_pod(*count))).collect();
+        println!("writes by federlet per pod life, {side}: {}", told.join(", "));
+        bars.at_most(&format!("writes per pod life, {side}"), per_pod(counted.values().sum()), most, "");
+    }
+    let median = |arm: &Arm| millis(percentile(&arm.singles, 50));
+    let added = median(through) - median(direct);
+    println!(
+        "added to one pod, median: {added:.1} ms; to create it and to say that it runs takes the host {least:.1} ms"
+    );
+    bars.at_most("added to one pod besides that, median", added - least, 15.0, "ms");
+    let burst = |arm: &Arm| millis(percentile(&arm.starts, 50));
+    bars.at_most(
+        &format!("{} pods beside the member itself", args.many),
+        burst(through) / burst(direct),
+        1.5,
+        "x",
+    );
+    println!("memory with no pods: {empty:.1} MiB");
+    for count in [args.held / 10, args.held].into_iter().filter(|count| *count > 0) {
+        let full = held(&to_host, &mib, count, count < args.held, progress).await?;
+        if count == args.held {
+            bars.at_most("memory per 10,000 pods", (full - empty) * 10_000.0 / f64::from(count), 60.0, "MiB");
+        }
+    }
+    bars.all_met()
+}
+
+/// Rounds in which each side takes its turn.
+async fn rounds(
+    arms: &mut [Arm; 2],
+    spent: &mut Spent,
+    amount: Amount,
+    numbers: RangeInclusive<u32>,
+    progress: &Progress,
+) -> Result<()> {
+    for round in numbers {
         for (side, arm) in arms.iter_mut().enumerate() {
             let step = progress.step(format!("round {round}, {}", arm.name));
             let before = spent.now();
@@ -74,18 +138,7 @@ async fn measure(instance: &Instance, binary: &Path, args: &Args, progress: &Pro
             step.done("");
         }
     }
-    println!("\n{}", table("through the node", "in the member", compare(&arms[0], &arms[1], amount)));
-    let pods = f64::from(args.rounds * (args.singles + args.many));
-    println!("\n{}\n", spent.table("through the node", "in the member", pods));
-    for (side, cluster) in [("host", &host), ("member", &member)] {
-        let counted: Vec<String> = writes(cluster)?
-            .into_iter()
-            .map(|(what, count)| format!("{what} {:.2}", f64::from(count) / pods))
-            .collect();
-        println!("writes by federlet per pod life, {side}: {}", counted.join(", "));
-    }
-    waiting(&to_host, args.singles).await?;
-    held(&to_host, ours, args.held, progress).await
+    Ok(())
 }
 
 /// Pods that wait for a Secret: how long from the moment that it is there until they run.
@@ -111,23 +164,25 @@ pub(crate) async fn join(binary: &Path, host: &Cluster, member: &Cluster) -> Res
     wait_ready(&host.client().await?, MEMBER).await
 }
 
-/// Memory while so many pods run.
-async fn held(client: &kube::Client, serve: Process, most: u32, progress: &Progress) -> Result<()> {
-    let mib = || serve.resident() as f64 / f64::from(1 << 20);
-    println!("memory with no pods: {:.1} MiB", mib());
-    for count in [most / 10, most] {
-        if count == 0 {
-            continue;
-        }
-        let step = progress.step(format!("hold {count} pods"));
-        let mut load = Load::new(client, &format!("held{count}"), Some(MEMBER), 0).await?;
-        load.all_at_once(count).await?;
-        step.done("");
-        println!("memory with {count} pods: {:.1} MiB", mib());
+/// Memory while so many pods run. The last ones go with their cluster.
+async fn held(
+    client: &kube::Client,
+    mib: &impl Fn() -> f64,
+    count: u32,
+    more_follow: bool,
+    progress: &Progress,
+) -> Result<f64> {
+    let step = progress.step(format!("hold {count} pods"));
+    let mut load = Load::new(client, &format!("held{count}"), Some(MEMBER), 0).await?;
+    load.all_at_once(count).await?;
+    step.done("");
+    let full = mib();
+    println!("memory with {count} pods: {full:.1} MiB");
+    if more_follow {
         load.delete_all(count).await?;
         load.end().await?;
     }
-    Ok(())
+    Ok(full)
 }
 
 /// How often federlet wrote what, about pods of the rounds, as the audit log counts it.

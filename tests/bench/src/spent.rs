@@ -15,9 +15,9 @@ pub(crate) struct Spent {
 }
 
 impl Spent {
-    /// The daemons of these clusters, and one more.
-    pub(crate) fn of(instance: &Instance, clusters: &[&str], more: (&str, Process)) -> Self {
-        let mut programs = vec![(more.0.to_owned(), more.1)];
+    /// The daemons of these clusters, and more.
+    pub(crate) fn of(instance: &Instance, clusters: &[&str], more: &[(&str, Process)]) -> Self {
+        let mut programs: Vec<Program> = more.iter().map(|(name, it)| ((*name).to_owned(), *it)).collect();
         for cluster in clusters {
             for id in component::list(instance, cluster) {
                 programs.extend(

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use federlet_sandbox::Cluster;
 use serde_json::Value;
 
@@ -63,4 +63,18 @@ pub fn patches(host: &Cluster, namespace: &str, part: &str) -> Result<HashMap<St
 pub fn user_agents(host: &Cluster, namespace: &str) -> Result<HashSet<String>> {
     let requests = requests(host, namespace)?;
     Ok(requests.iter().filter_map(|event| event["userAgent"].as_str().map(str::to_owned)).collect())
+}
+
+/// The longest time between two renewals of a node's lease by `federlet`.
+pub fn longest_without_heartbeat(host: &Cluster, node: &str) -> Result<jiff::SignedDuration> {
+    let renewals = requests(host, "kube-node-lease")?.into_iter().filter(|event| {
+        event["objectRef"]["name"] == node
+            && event["userAgent"].as_str().is_some_and(|agent| agent.starts_with("federlet/"))
+            && ["create", "update", "patch"].contains(&event["verb"].as_str().unwrap_or_default())
+    });
+    let mut at: Vec<jiff::Timestamp> =
+        renewals.filter_map(|event| event["stageTimestamp"].as_str()?.parse().ok()).collect();
+    at.sort();
+    let gaps = at.windows(2).map(|pair| pair[1].duration_since(pair[0]));
+    gaps.max().context("its lease was not renewed")
 }

@@ -1,22 +1,28 @@
 //! Federlet as a person runs it: one `federlet serve`, and members that joined by `federlet join`.
 
 use std::{
-    net::{IpAddr, UdpSocket},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Stdio,
-    sync::{Arc, Weak},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use federlet_sandbox::{Cluster, Sandbox, eventually};
+use federlet_sandbox::{Cluster, Sandbox, eventually, testing::is_left_behind};
 use serde_json::{Value, json};
 use tokio::{
     process::{Child, Command},
-    sync::{Mutex, OnceCell},
+    sync::Mutex,
 };
 
-use crate::SOON;
+use crate::{
+    SOON,
+    here::{address_towards, free_port, program},
+    keeper::{start_for_good, that_ends_with_us},
+};
 
 /// A `federlet serve` beside the sandbox's host.
 #[derive(Debug)]
@@ -26,17 +32,21 @@ pub struct Serve {
     folder: PathBuf,
     extra: Vec<String>,
     child: Mutex<Option<Child>>,
+    /// Whether it was started, and nobody has waited for its nodes since.
+    unsettled: AtomicBool,
 }
 
 impl Serve {
     /// Starts one, with no more rights than an installation gives it. `name` tells its files from those of others.
     pub async fn start(host: &Cluster, name: &str, extra: &[&str]) -> Result<Self> {
-        let folder = std::env::temp_dir().join(format!("federlet-e2e-{name}-{}", std::process::id()));
+        remove_folders_of_dead_runs();
+        let folder = std::env::temp_dir().join(format!("{FOLDERS}{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         let extra = extra.iter().map(|word| (*word).to_owned()).collect();
         let kubeconfig = folder.join("kubeconfig");
         std::fs::write(&kubeconfig, as_installed(host).await?)?;
-        let serve = Self { host: host.clone(), kubeconfig, folder, extra, child: Mutex::default() };
+        let (child, unsettled) = Default::default();
+        let serve = Self { host: host.clone(), kubeconfig, folder, extra, child, unsettled };
         serve.restart().await?;
         Ok(serve)
     }
@@ -45,7 +55,7 @@ impl Serve {
     pub async fn restart(&self) -> Result<()> {
         let log = std::fs::File::options().create(true).append(true).open(self.folder.join("log"))?;
         let address = address_towards(&self.host).await?.to_string();
-        let mut command = Command::new(program().await?);
+        let mut command = that_ends_with_us(program().await?);
         command
             .args(["serve", "--address", &address, "--kubelet-port", "0", "--metrics-addr", ""])
             .args(["--kubeconfig".as_ref(), self.kubeconfig.as_os_str()])
@@ -55,7 +65,8 @@ impl Serve {
             .stdin(Stdio::null())
             .stderr(log)
             .kill_on_drop(true);
-        *self.child.lock().await = Some(command.spawn()?);
+        self.unsettled.store(true, Ordering::Relaxed);
+        *self.child.lock().await = Some(start_for_good(command).await?);
         Ok(())
     }
 
@@ -95,11 +106,29 @@ impl Serve {
     }
 }
 
+/// What the names of the folders of these processes begin with.
+const FOLDERS: &str = "federlet-e2e-";
+
+/// What is shared by all tests of a program is never dropped.
+fn remove_folders_of_dead_runs() {
+    for entry in std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        if is_left_behind(&entry.file_name().to_string_lossy(), FOLDERS) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 impl Drop for Serve {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
+
+/// What an installation may do on the host, and what it may be allowed in addition.
+pub const HOST_RIGHTS: [&str; 2] = [
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../provider/rbac/host.yaml"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../provider/rbac/host-secrets.yaml"),
+];
 
 /// A kubeconfig of the account that an installation gives to `federlet serve`.
 async fn as_installed(host: &Cluster) -> Result<String> {
@@ -107,8 +136,9 @@ async fn as_installed(host: &Cluster) -> Result<String> {
     if let Err(error) = made {
         ensure!(error.to_string().contains("AlreadyExists"), "{error:#}");
     }
-    let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/../../provider/rbac/host.yaml");
-    host.kubectl_output(&["apply", "-f", manifests]).await?;
+    for manifests in HOST_RIGHTS {
+        host.kubectl_output(&["apply", "-f", manifests]).await?;
+    }
     if host
         .kubectl_output(&["get", "crd", "clusters.cluster.karmada.io", "resourcebindings.work.karmada.io"])
         .await
@@ -153,19 +183,32 @@ const MEMBERS: [(&str, &str, Option<&str>); 4] = [
 ];
 
 impl Fleet {
-    /// The fleet of this test program: joined and served when the first test asks, ended with the last.
+    /// The fleet of this test program: joined and served when the first test asks, ended with the program. If
+    /// somebody stopped `federlet serve` meanwhile, its nodes answer again.
     pub async fn shared() -> Result<Arc<Self>> {
-        static SHARED: Mutex<Weak<Fleet>> = Mutex::const_new(Weak::new());
+        static SHARED: Mutex<Option<Arc<Fleet>>> = Mutex::const_new(None);
         let mut shared = SHARED.lock().await;
-        if let Some(fleet) = shared.upgrade() {
-            return Ok(fleet);
+        let fleet = match &*shared {
+            Some(fleet) => fleet.clone(),
+            None => Arc::new(Self::start().await?),
+        };
+        if fleet.serve.unsettled.load(Ordering::Relaxed) {
+            for (node, ..) in MEMBERS {
+                fleet.answers(node).await.with_context(|| fleet.serve.log())?;
+            }
+            fleet.serve.unsettled.store(false, Ordering::Relaxed);
         }
+        *shared = Some(fleet.clone());
+        Ok(fleet)
+    }
+
+    async fn start() -> Result<Self> {
         let sandbox = Sandbox::shared().await?;
         let host = sandbox.cluster("host")?;
         let port = free_port()?.to_string();
         let url = format!("https://{}:{port}", address_towards(&host).await?);
         let serve = Serve::start(&host, "fleet", &["--webhook-port", &port, "--webhook-url", &url]).await?;
-        let fleet = Arc::new(Self { sandbox, host, serve });
+        let fleet = Self { sandbox, host, serve };
         for (node, cluster, region) in MEMBERS {
             let mut words = vec!["--allow-objects=definitions,roles,workloads"];
             if let Some(region) = region {
@@ -173,10 +216,6 @@ impl Fleet {
             }
             fleet.join(node, &sandbox.cluster(cluster)?, &words).await.with_context(|| fleet.serve.log())?;
         }
-        for (node, ..) in MEMBERS {
-            fleet.answers(node).await.with_context(|| fleet.serve.log())?;
-        }
-        *shared = Arc::downgrade(&fleet);
         Ok(fleet)
     }
 
@@ -203,6 +242,26 @@ impl Fleet {
     }
 }
 
+/// Takes away the Clusters that other tests, or a run that was killed, left on the host, and our accounts in members:
+/// nobody serves them any more.
+pub async fn leave_all(sandbox: &Sandbox) -> Result<()> {
+    let host = sandbox.cluster("host")?;
+    let kubeconfig = host.admin_kubeconfig().display().to_string();
+    let path = "jsonpath={.items[*].metadata.name}";
+    let clusters = host.kubectl_output(&["get", "clusters", "-o", path]).await.unwrap_or_default();
+    for name in clusters.split_whitespace() {
+        federlet(&["unjoin", name, "--force", "--kubeconfig", &kubeconfig]).await?;
+    }
+    for cluster in sandbox.clusters()? {
+        let accounts = "clusterroles,clusterrolebindings,namespaces";
+        let found = cluster.kubectl_output(&["get", accounts, "-o", "name"]).await?;
+        for object in found.lines().filter(|name| name.contains("/federlet-host-")) {
+            cluster.kubectl_output(&["delete", object, "--ignore-not-found", "--timeout=60s"]).await?;
+        }
+    }
+    Ok(())
+}
+
 /// The `federlet` command line; what it printed.
 pub async fn federlet(words: &[&str]) -> Result<String> {
     let output = Command::new(program().await?)
@@ -222,37 +281,4 @@ pub async fn federlet(words: &[&str]) -> Result<String> {
         output.status,
         String::from_utf8_lossy(&output.stderr)
     )
-}
-
-/// A port that nobody listens on now.
-pub fn free_port() -> Result<u16> {
-    Ok(std::net::TcpListener::bind("0.0.0.0:0")?.local_addr()?.port())
-}
-
-/// The address under which the machines of a cluster reach us.
-pub async fn address_towards(host: &Cluster) -> Result<IpAddr> {
-    let kubeconfig = kube::config::Kubeconfig::read_from(host.admin_kubeconfig())?;
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?;
-    let there: IpAddr = config.cluster_url.host().context("no host")?.parse()?;
-    // Connecting a datagram socket sends nothing.
-    let socket = UdpSocket::bind("0.0.0.0:0")?;
-    socket.connect((there, 443))?;
-    Ok(socket.local_addr()?.ip())
-}
-
-/// The `federlet` program of this checkout, built once.
-pub async fn program() -> Result<&'static Path> {
-    static PROGRAM: OnceCell<PathBuf> = OnceCell::const_new();
-    let program = PROGRAM.get_or_try_init(async || {
-        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let built =
-            Command::new(cargo).args(["build", "--quiet", "--bin", "federlet"]).current_dir(&root).status();
-        ensure!(built.await?.success(), "cannot build federlet");
-        // target/debug/deps/cluster-1234 → target/debug/federlet
-        let tests = std::env::current_exe()?;
-        let folder = tests.ancestors().nth(2).context("no target folder")?;
-        Ok::<_, anyhow::Error>(folder.join("federlet"))
-    });
-    Ok(program.await?)
 }

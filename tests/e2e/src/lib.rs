@@ -3,9 +3,14 @@
 pub mod audit;
 pub mod fleet;
 pub mod helm;
+pub mod here;
+pub mod keeper;
 pub mod objects;
 pub mod own;
+pub mod scene;
+pub mod sent;
 pub mod stage;
+pub mod terminal;
 
 use std::{net::SocketAddr, process::Stdio, time::Duration};
 

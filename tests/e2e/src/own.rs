@@ -1,16 +1,14 @@
-//! A sandbox of one test, which goes when the test ends, however it ends.
+//! A sandbox of one test, which goes when the test ends, however it ends; or of all tests of a program, which goes when
+//! `cargo sandbox test` sees that the program has ended.
 
 use std::process::Stdio;
 
 use anyhow::Result;
 use federlet_sandbox::{
-    Cluster, Instance, Sandbox, process, state,
-    testing::{PROGRAM_VARIABLE, run_sandbox},
+    Cluster, Instance, Sandbox,
+    testing::{OWN_PREFIX, PROGRAM_VARIABLE, left_behind, run_sandbox},
     up::checkout,
 };
-
-/// What the names of these sandboxes begin with.
-const PREFIX: &str = "e2e-";
 
 /// The sandbox.
 #[derive(Debug)]
@@ -26,8 +24,10 @@ impl Own {
 
     /// Starts it by another command than `up`.
     pub async fn run(name: &str, words: &[&str]) -> Result<Self> {
-        remove_those_of_dead_runs();
-        let instance = Instance::new(&format!("{PREFIX}{name}-{}", std::process::id()))?;
+        for instance in left_behind() {
+            drop(Self { instance });
+        }
+        let instance = Instance::new(&format!("{OWN_PREFIX}{name}-{}", std::process::id()))?;
         let own = Self { instance };
         run_sandbox(&own.instance, words).await?;
         Ok(own)
@@ -36,6 +36,11 @@ impl Own {
     /// As tests use it.
     pub fn sandbox(&self) -> Result<Sandbox> {
         Sandbox::attach(&self.instance)
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        self.instance.name()
     }
 
     /// One of its clusters.
@@ -59,15 +64,5 @@ impl Drop for Own {
         let words = ["--name", self.instance.name(), "down", "--force"];
         command.current_dir(checkout()).args(words).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null()).status().ok();
-    }
-}
-
-/// A run that was killed could not clean up after itself.
-fn remove_those_of_dead_runs() {
-    for instance in state::instances().unwrap_or_default() {
-        let pid = instance.name().strip_prefix(PREFIX).and_then(|rest| rest.rsplit_once('-')?.1.parse().ok());
-        if pid.is_some_and(|pid| process::Process::find(pid).is_none()) {
-            drop(Own { instance });
-        }
     }
 }

@@ -1,168 +1,184 @@
 //! What the documents tell people to type works when it is typed.
 
-use std::{path::PathBuf, process::Stdio};
+#[path = "documents/shell.rs"]
+mod shell;
+#[path = "documents/text.rs"]
+mod text;
 
 use anyhow::{Context, Result, ensure};
-use federlet_e2e::{
-    SOON,
-    fleet::{address_towards, program},
-    own::Own,
+use federlet_e2e::{SOON, fleet::leave_all, here::address_towards, own::Own};
+use federlet_sandbox::{Cluster, Sandbox, eventually};
+
+use tokio::sync::Mutex;
+
+use crate::{
+    shell::Shell,
+    text::{blocks, commands, document, section, shape, shown},
 };
-use federlet_sandbox::{Cluster, Sandbox, eventually, up::checkout};
-use tokio::process::{Child, Command};
 
-/// The text of a document.
-fn document(path: &str) -> Result<String> {
-    std::fs::read_to_string(checkout().join(path)).with_context(|| format!("cannot read {path}"))
-}
+/// Both use the ports that the documents name.
+static ALONE: Mutex<()> = Mutex::const_new(());
 
-/// The blocks of a document in this language.
-fn blocks<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
-    let fence = format!("```{language}\n");
-    text.split(&fence).skip(1).filter_map(|rest| rest.split("```").next()).collect()
-}
-
-/// What follows a prompt, with lines that a backslash continues.
-fn commands(text: &str) -> Vec<String> {
-    let mut all: Vec<String> = vec![];
-    let mut goes_on = false;
-    for line in blocks(text, "console").into_iter().flat_map(str::lines) {
-        let part = line.trim_end_matches('\\').trim();
-        match line.strip_prefix("$ ") {
-            Some(_) => all.push(part.trim_start_matches("$ ").to_owned()),
-            None if goes_on => {
-                if let Some(last) = all.last_mut() {
-                    *last += &format!(" {part}");
-                }
-            }
-            None => {}
-        }
-        goes_on = line.ends_with('\\');
-    }
-    // A remark is for people.
-    all.into_iter().map(|line| line.split("  #").next().unwrap_or_default().trim().to_owned()).collect()
-}
-
-#[test]
-fn commands_are_found_whole() {
-    let text = "```console\n$ one   # first\nsaid\n$ two \\\n    three\n```\n```yaml\n$ not\n```\n";
-    assert_eq!(commands(text), ["one", "two three"]);
-}
-
-/// A shell in a folder of its own, where both programs and the kubeconfigs are.
-struct Shell {
-    folder: PathBuf,
-    path: String,
-}
-
-impl Shell {
-    async fn open(host: &Cluster, files: &[(&str, &Cluster)]) -> Result<Self> {
-        let folder = std::env::temp_dir().join(format!("federlet-e2e-documents-{}", std::process::id()));
-        std::fs::create_dir_all(&folder)?;
-        for (name, cluster) in files {
-            std::fs::copy(cluster.admin_kubeconfig(), folder.join(name))?;
-        }
-        let kubectl = host.kubectl()?.as_std().get_program().to_owned();
-        let kubectl = PathBuf::from(kubectl).parent().context("no folder")?.display().to_string();
-        let federlet = program().await?.parent().context("no folder")?.display().to_string();
-        let path = format!("{federlet}:{kubectl}:{}", std::env::var("PATH").unwrap_or_default());
-        Ok(Self { folder, path })
-    }
-
-    fn command(&self, line: &str) -> Command {
-        let mut command = Command::new("sh");
-        command
-            .args(["-c", line])
-            .current_dir(&self.folder)
-            .env("PATH", &self.path)
-            .env("KUBECONFIG", self.folder.join("host.kubeconfig"))
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
-        command
-    }
-
-    async fn run(&self, line: &str) -> Result<String> {
-        let output = tokio::time::timeout(4 * SOON, self.command(line).output())
-            .await
-            .with_context(|| format!("`{line}` does not end"))??;
-        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        ensure!(output.status.success(), "`{line}`: {}{}", said(&output.stdout), said(&output.stderr));
-        Ok(said(&output.stdout))
-    }
-
-    /// What goes on while the next commands are typed.
-    fn beside(&self, line: &str) -> Result<Child> {
-        // Or only the shell is ended in the end.
-        Ok(self.command(&format!("exec {line}")).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
-    }
-}
-
-impl Drop for Shell {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_quickstart_is_true() -> Result<()> {
-    let sandbox = Sandbox::shared().await?;
-    let host = sandbox.cluster("host")?;
-    let (member, edge) = (sandbox.cluster("member1")?, sandbox.cluster("edge")?);
-    let files = [("host.kubeconfig", &host), ("member1.kubeconfig", &member), ("edge.kubeconfig", &edge)];
-    let shell = Shell::open(&host, &files).await?;
-    let text = document("docs/quickstart.md")?;
-    let yaml = blocks(&text, "yaml");
-    std::fs::write(shell.folder.join("hello.yaml"), yaml.first().context("no manifest")?)?;
-    let address = address_towards(&host).await?.to_string();
-    let mut running: Vec<Child> = vec![];
-    for line in commands(&text) {
-        let line = line.replace("192.0.2.10", &address);
+/// Types them one after the other.
+async fn typed(shell: &mut Shell, lines: &[String]) -> Result<()> {
+    for line in lines {
         match line.as_str() {
-            // The tests have built one.
-            line if line.starts_with("cargo build") => {}
-            line if line.starts_with("federlet serve") => running.push(shell.beside(line)?),
-            line if line.starts_with("kubectl port-forward") => {
-                running.push(shell.beside(line)?);
-                eventually("the page comes", SOON, async || {
-                    let page = shell.run("busybox wget -qO- http://127.0.0.1:8080").await?;
-                    ensure!(page.contains("Welcome"), "{page}");
-                    Ok(())
-                })
-                .await?;
+            // They go on until somebody stops them.
+            line if line.starts_with("federlet serve") || line.starts_with("kubectl port-forward") => {
+                shell.beside(line)?;
             }
             line if line.starts_with("federlet") => {
                 let said = shell.run(line).await?;
                 ensure!(!said.trim().is_empty(), "`{line}` says nothing");
+                as_shown(line, &said)?;
             }
             line => {
                 // Pods need a moment to start, and usage one to be measured.
-                eventually(&format!("`{line}` works"), 2 * SOON, async || shell.run(line).await).await?;
+                eventually(&format!("`{line}` works"), 2 * SOON, async || {
+                    as_shown(line, &shell.run(line).await?)
+                })
+                .await?;
             }
         }
     }
-    ensure!(running.len() == 2, "the quickstart serves and forwards a port: {}", running.len());
-    shell.run("kubectl delete -f hello.yaml --wait=false").await?;
-    ensure!(shell.run("kubectl get node member1").await.is_err(), "it has left");
     Ok(())
 }
 
+/// It says what the quickstart shows, but for numbers.
+fn as_shown(line: &str, said: &str) -> Result<()> {
+    let expected = shown(&document("docs/quickstart.md")?);
+    for (_, expected) in expected.iter().filter(|(command, _)| command == line) {
+        let shape = shape(expected);
+        ensure!(said.lines().any(|line| text::shape(line) == shape), "{expected:?} is not in:\n{said}");
+    }
+    Ok(())
+}
+
+/// What steps 3 to 5 came to.
+async fn it_runs(shell: &Shell) -> Result<()> {
+    let page = shell.run("curl -s http://127.0.0.1:8080").await?;
+    ensure!(page.contains("Welcome"), "{page}");
+    let nodes = shell.run("kubectl get pods -l app=shop -o jsonpath={.items[*].spec.nodeName}").await?;
+    let on = |name: &str| nodes.split_whitespace().filter(|node| *node == name).count();
+    ensure!(on("member1") == 2 && on("ke-beijing-cluster") == 2, "half of it is in each: {nodes}");
+    Ok(())
+}
+
+/// The steps of the quickstart from one heading to another, as commands.
+fn steps(from: &str, to: &str) -> Result<Vec<String>> {
+    Ok(commands(section(&document("docs/quickstart.md")?, from, to)?))
+}
+
+/// How to leave: one member, the others, and what is left when nothing runs any more.
+fn leave() -> Result<(Vec<String>, Vec<String>, Vec<String>)> {
+    let mut first = steps("## 6.", "")?;
+    let is_of_others = |line: &String| line.starts_with("federlet unjoin ke-beijing-cluster");
+    let at = first.iter().position(is_of_others).context("the others do not leave")?;
+    let last = first.split_off(at + 1);
+    let others = first.split_off(at);
+    ensure!(last.len() == 2, "{last:?}");
+    Ok((first, others, last))
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_command_of_the_readme_is_true() -> Result<()> {
-    let text = document("README.md")?;
-    ensure!(
-        commands(&text).first().is_some_and(|line| line == "cargo sandbox demo"),
-        "{:?}",
-        commands(&text)
-    );
+async fn the_quickstart_is_true_with_clusters_of_ones_own() -> Result<()> {
+    let _alone = ALONE.lock().await;
+    let sandbox = Sandbox::shared().await?;
+    let host = sandbox.cluster("host")?;
+    let (member, edge) = (sandbox.cluster("member1")?, sandbox.cluster("edge")?);
+    let files = [("host.kubeconfig", &host), ("member1.kubeconfig", &member), ("edge.kubeconfig", &edge)];
+    let mut shell = Shell::open("own", &host, &files).await?;
+    clear(&host).await?;
+    leave_all(sandbox).await?;
+    let played = with_own_clusters(&mut shell, &host).await;
+    clear(&host).await?;
+    played.with_context(|| shell.tail())
+}
+
+/// Takes away what is left when it ends in the middle.
+async fn clear(host: &Cluster) -> Result<()> {
+    let gone = ["--ignore-not-found", "--wait=false"];
+    // First of all, or the host asks somebody who is gone, also about what other tests do.
+    let kinds = "mutatingwebhookconfiguration,validatingwebhookconfiguration";
+    host.kubectl_output(&[&["delete", kinds, "federlet"], &gone[..]].concat()).await?;
+    host.kubectl_output(&[&["delete", "deployment", "hello", "shop"], &gone[..]].concat()).await?;
+    if host.kubectl_output(&["get", "crd", "propagationpolicies.policy.karmada.io"]).await.is_ok() {
+        host.kubectl_output(&[&["delete", "pp", "shop"], &gone[..]].concat()).await?;
+    }
+    Ok(())
+}
+
+async fn with_own_clusters(shell: &mut Shell, host: &Cluster) -> Result<()> {
+    let address = address_towards(host).await?.to_string();
+    let lines: Vec<String> =
+        steps("## 2.", "## 3.")?.iter().map(|line| line.replace("192.0.2.10", &address)).collect();
+    // The tests have built one, and it is on the PATH.
+    let (build, rest) = lines.split_at(2);
+    ensure!(build[0].starts_with("cargo build") && build[1].starts_with("sudo cp"), "{build:?}");
+    ensure!(rest.iter().any(|line| line.starts_with("federlet serve")), "{rest:?}");
+    typed(shell, rest).await?;
+    typed(shell, &steps("## 3.", "## 6.")?).await?;
+    it_runs(shell).await?;
+    let (leave, others, last) = leave()?;
+    typed(shell, &leave).await?;
+    ensure!(shell.run("kubectl get node member1").await.is_err(), "it has left");
+    typed(shell, &others).await?;
+    ensure!(shell.run("kubectl get node ke-beijing-cluster").await.is_err(), "it has left");
+    shell.stop().await?;
+    typed(shell, &last).await?;
+    ensure!(shell.run("kubectl get node fleet").await.is_err(), "its node stays");
+    Ok(())
+}
+
+/// The README, what the demo itself offers, and the quickstart with the sandbox: all in one demo.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_readme_and_the_quickstart_with_the_sandbox_are_true() -> Result<()> {
+    let _alone = ALONE.lock().await;
+    let readme = document("README.md")?;
+    let mut lines = commands(&readme);
+    ensure!(lines.remove(0) == "cargo sandbox demo" && lines.remove(0) == "cargo sandbox test", "{lines:?}");
     let own = Own::run("readme", &["demo"]).await?;
     let host = own.cluster("host")?;
-    let nodes = host.kubectl_output(&["get", "nodes", "--no-headers"]).await?;
-    let shown = blocks(&text, "text").first().context("the README shows no nodes")?.lines().skip(2);
+    let mut shell = Shell::open("demo", &host, &[]).await?.in_sandbox(&own).await?;
+    ensure!(lines == ["eval \"$(cargo sandbox env)\"", "kubectl get nodes"], "{lines:?}");
+    let nodes = shell.run("kubectl get nodes --no-headers").await?;
+    let shown = blocks(&readme, "text").first().context("the README shows no nodes")?.lines().skip(1);
     for name in shown.filter_map(|line| line.split_whitespace().next()) {
         let ready = |line: &str| line.starts_with(&format!("{name} ")) && line.contains(" Ready ");
         ensure!(nodes.lines().any(ready), "{name} is not there: {nodes}");
     }
     let pods = host.kubectl_output(&["get", "pods", "--no-headers"]).await?;
     ensure!(pods.lines().count() >= 4 && pods.lines().all(|line| line.contains(" Running ")), "{pods}");
+    // Said again, it changes nothing and offers the same.
+    let offered = shell.run("cargo sandbox demo").await?;
+    let offered: Vec<String> = offered
+        .lines()
+        .filter_map(|line| Some(line.get(12..)?.trim()))
+        .filter(|line| line.starts_with("cargo sandbox") && line.contains("kubectl host"))
+        .map(str::to_owned)
+        .collect();
+    ensure!(offered.len() == 5, "the demo offers {offered:?}");
+    typed(&mut shell, &offered).await?;
+    a_policy_is_obeyed(&shell).await?;
+
+    let begin = steps("## 1.", "## 2.")?;
+    ensure!(begin[0] == "cargo sandbox demo" && begin[1] == "eval \"$(cargo sandbox env)\"", "{begin:?}");
+    typed(&mut shell, &begin[2..]).await?;
+    typed(&mut shell, &steps("## 3.", "## 6.")?).await?;
+    it_runs(&shell).await?;
+    typed(&mut shell, &leave()?.0).await?;
+    ensure!(shell.run("kubectl get node member1").await.is_err(), "it has left");
     Ok(())
+}
+
+/// The example that the demo offers: six of its pods on one, three on the other.
+async fn a_policy_is_obeyed(shell: &Shell) -> Result<()> {
+    eventually("the example is divided", 2 * SOON, async || {
+        let path = "jsonpath={.items[?(@.status.phase==\"Running\")].spec.nodeName}";
+        let nodes = shell.run(&format!("kubectl get pods -n weighted -o '{path}'")).await?;
+        let on = |name: &str| nodes.split_whitespace().filter(|node| *node == name).count();
+        ensure!(on("member1") == 6 && on("member2") == 3, "{nodes}");
+        Ok(())
+    })
+    .await
 }

@@ -1,5 +1,7 @@
 //! What goes along with pods, between two real clusters: objects they refer to, tokens, and what becomes of them.
 
+#[path = "follow/again.rs"]
+mod again;
 #[path = "follow/claims.rs"]
 mod claims;
 #[path = "follow/events.rs"]

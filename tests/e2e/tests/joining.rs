@@ -2,8 +2,14 @@
 //!
 //! A member can be joined once, so these tests play one after the other, each on a host that nobody joined.
 
+#[path = "joining/again.rs"]
+mod again;
 #[path = "joining/alone.rs"]
 mod alone;
+#[path = "joining/choices.rs"]
+mod choices;
+#[path = "joining/claims.rs"]
+mod claims;
 #[path = "joining/commands.rs"]
 mod commands;
 #[path = "joining/conditions.rs"]
@@ -20,3 +26,9 @@ mod life;
 mod refusals;
 #[path = "joining/replicas.rs"]
 mod replicas;
+#[path = "joining/settings.rs"]
+mod settings;
+#[path = "joining/sharing.rs"]
+mod sharing;
+#[path = "joining/skewed.rs"]
+mod skewed;

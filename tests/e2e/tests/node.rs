@@ -10,6 +10,7 @@ mod node {
     mod crash;
     mod endings;
     mod health;
+    mod insistence;
     mod limits;
     mod many;
     mod outage;

@@ -8,6 +8,8 @@ mod drain;
 mod edge;
 #[path = "operations/outage.rs"]
 mod outage;
+#[path = "operations/restart.rs"]
+mod restart;
 
 use anyhow::{Result, ensure};
 use federlet_e2e::SOON;

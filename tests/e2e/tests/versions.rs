@@ -4,11 +4,11 @@ use anyhow::{Context, Result, ensure};
 use federlet_e2e::{
     Kubectl, SOON,
     fleet::{Serve, federlet},
-    objects::{create, spec, workload},
+    objects::{create, pod, spec, workload},
     own::Own,
 };
 use federlet_sandbox::eventually;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 const OLD: &str = "1.34.4";
@@ -43,8 +43,13 @@ async fn play(host_version: &str, member_version: &str) -> Result<()> {
         ensure!(shown == format!("v{member_version}"), "the node shows {shown}");
         own.sandbox()?
             .in_namespace("versions", async |space| {
-                everything_works(&Kubectl::new(host.clone(), &space.namespace)).await?;
-                job_completes(&Kubectl::new(host.clone(), &space.namespace)).await
+                let kubectl = Kubectl::new(host.clone(), &space.namespace);
+                everything_works(&kubectl).await?;
+                job_completes(&kubectl).await?;
+                if member_version == OLD {
+                    what_the_member_does_not_know_is_said(&kubectl).await?;
+                }
+                Ok(())
             })
             .await?;
         federlet(&["unjoin", NODE, "--kubeconfig", &here]).await?;
@@ -104,6 +109,52 @@ async fn everything_works(kubectl: &Kubectl) -> Result<()> {
     }
     kubectl.run("rollout restart deployment/web").await?;
     kubectl.run("rollout status deployment/web --timeout=120s").await?;
+    Ok(())
+}
+
+/// Fields that came with 1.35: left out where the pod stays what it is, refused where it would be another.
+async fn what_the_member_does_not_know_is_said(kubectl: &Kubectl) -> Result<()> {
+    let app = |extra: Value| {
+        let mut app = json!({"name": "app", "image": "busybox", "command": ["sleep", "1000"]});
+        if let (Some(app), Value::Object(extra)) = (app.as_object_mut(), extra) {
+            app.extend(extra);
+        }
+        app
+    };
+    let rules = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]);
+    let ruled = json!({"restartPolicy": "Never", "restartPolicyRules": rules});
+    let file =
+        json!({"name": "A", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "e", "key": "A"}}});
+    for (name, extra, runs) in [
+        ("named", json!({"hostnameOverride": "other", "containers": [app(json!({}))]}), true),
+        ("ruled", json!({"containers": [app(ruled)]}), true),
+        (
+            "files",
+            json!({"volumes": [{"name": "v", "emptyDir": {}}], "containers": [app(json!({"env": [file]}))]}),
+            false,
+        ),
+    ] {
+        create(kubectl, &pod(name, &spec(NODE, extra))).await?;
+        eventually(&format!("{name}: the member's age is told"), SOON, async || {
+            let fields = format!("involvedObject.name={name},reason=MemberTooOld");
+            let words = ["get", "events", "--field-selector", &fields, "-o", "jsonpath={.items[*].message}"];
+            let said = kubectl.args(&words).await?;
+            ensure!(said.contains("1.35"), "{said:?}");
+            Ok(())
+        })
+        .await?;
+        if runs {
+            kubectl.run(&format!("wait pod/{name} --for=condition=Ready --timeout=60s")).await?;
+        } else {
+            let reason = format!("get pod {name} -o jsonpath={{.status.reason}}");
+            eventually("it says why it waits", SOON, async || {
+                let said = kubectl.run(&reason).await?;
+                ensure!(said == "MemberTooOld", "{said:?}");
+                Ok(())
+            })
+            .await?;
+        }
+    }
     Ok(())
 }
 

@@ -48,7 +48,7 @@ enum Command {
     },
     /// Show the clusters: version, nodes, API address, age, memory
     Status,
-    /// Print `export` lines for a shell: KUBECONFIG of all clusters, one context each, and PATH with kubectl and helm
+    /// Print `export` lines for a shell: KUBECONFIG of all clusters, one context each, and PATH with their programs
     Env,
     /// Run kubectl against a cluster
     Kubectl {
@@ -283,8 +283,12 @@ fn env(instance: &Instance) -> Result<()> {
         .collect();
     let host = state.plan.cluster("host")?;
     let dirs = [binaries.kubernetes(&host.kubernetes, "kubectl")?, binaries.helm()?];
-    let dirs: Vec<String> =
+    let mut dirs: Vec<String> =
         dirs.iter().filter_map(|program| program.parent()).map(|dir| dir.display().to_string()).collect();
+    // The demo has one; in other sandboxes nobody runs Federlet unless they start it themselves.
+    dirs.extend(
+        Some(demo::programs(instance)).filter(|dir| dir.exists()).map(|dir| dir.display().to_string()),
+    );
     // The default needs no word, and `test` should not be led to it.
     if instance.name() != DEFAULT_NAME {
         println!("export FEDERLET_SANDBOX={instance}");
@@ -317,7 +321,8 @@ async fn write_image(output: &std::path::Path, tag: &str, debug: bool, progress:
     let binary = up::build_federlet(!debug, progress).await?;
     let step = progress.step("image");
     let written = images::write_archive(&images::federlet(&binary, tag).await?, output)?;
-    step.done(format!("{tag}, {:.1} MiB compressed", written.compressed as f64 / 1_048_576.0));
+    let size = if debug { "not optimised".to_owned() } else { images::weighed(written.compressed)? };
+    step.done(format!("{tag}, {size}"));
     println!("{}  {}", written.digest, output.display());
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The first thing to see: members and regions as nodes of the host, and something that runs on each.
 
-use std::{fs, time::Duration};
+use std::{fs, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
@@ -25,6 +25,9 @@ const COMPONENT: &str = "federlet";
 /// The first port of the virtual nodes' kubelet APIs. The host's real kubelet has 10250.
 const FIRST_PORT: &str = "10300";
 
+/// Where the host's API server asks about policies.
+const WEBHOOK_PORT: u16 = 9443;
+
 /// The nodes of the demo: a name, the cluster behind it, and what makes a region of it.
 const NODES: [(&str, &str, Option<&str>); 4] = [
     ("member1", "member1", None),
@@ -47,6 +50,11 @@ pub fn shape() -> Shape {
     }
 }
 
+/// Where `federlet` of this sandbox is, for the PATH of people who try it.
+pub fn programs(instance: &Instance) -> PathBuf {
+    instance.dir().join("bin")
+}
+
 /// Starts the clusters, Federlet beside the host, joins everything, and runs a web server on each node. Done again, it
 /// does what is missing.
 pub async fn demo(instance: &Instance, progress: &Progress) -> Result<()> {
@@ -55,9 +63,10 @@ pub async fn demo(instance: &Instance, progress: &Progress) -> Result<()> {
     let state = State::running(instance)?;
     let federlet = build_federlet(false, progress).await?;
     let host = Cluster::open(instance, &state, "host")?;
-    let program = instance.dir().join("federlet");
+    let program = programs(instance).join("federlet");
     if !component::is_running(instance, "host", COMPONENT) {
         let step = progress.step("federlet serve");
+        fs::create_dir_all(programs(instance))?;
         fs::copy(&federlet, &program)?;
         serve(instance, &state, &host, &program).await?;
         step.done("");
@@ -90,14 +99,19 @@ pub async fn demo(instance: &Instance, progress: &Progress) -> Result<()> {
 async fn serve(instance: &Instance, state: &State, host: &Cluster, program: &std::path::Path) -> Result<()> {
     let plan = state.plan.cluster("host")?;
     let machine = plan.machines.first().context("the host has no machine")?;
+    let address = machine.address.to_string();
     let words = [
         "serve",
         "--kubeconfig",
         &host.admin_kubeconfig().display().to_string(),
         "--address",
-        &machine.address.to_string(),
+        &address,
         "--kubelet-port",
         FIRST_PORT,
+        "--webhook-port",
+        &WEBHOOK_PORT.to_string(),
+        "--webhook-url",
+        &format!("https://{address}:{WEBHOOK_PORT}"),
         "--metrics-addr",
         "",
     ];
@@ -142,7 +156,7 @@ async fn deploy(host: &Cluster, node: &str) -> Result<()> {
     Ok(())
 }
 
-/// What a person looks at first, and three things to try.
+/// What a person looks at first, and what to try.
 pub async fn tour(instance: &Instance, option: &str) -> Result<String> {
     let host = Cluster::open(instance, &State::running(instance)?, "host")?;
     let nodes = host.kubectl_output(&["get", "nodes"]).await?;
@@ -153,6 +167,8 @@ pub async fn tour(instance: &Instance, option: &str) -> Result<String> {
          Try:        {kubectl} exec deploy/web-member1 -- hostname\n\
          \u{20}           {kubectl} logs deploy/web-ke-beijing-cluster\n\
          \u{20}           {kubectl} scale deploy/web-member2 --replicas=3\n\
+         A policy:   {kubectl} apply -f examples/weighted.yaml\n\
+         \u{20}           {kubectl} get pods -n weighted -o wide\n\
          In a shell: eval \"$(cargo sandbox {option}env)\"\n\
          Stop it:    cargo sandbox {option}down"
     ))

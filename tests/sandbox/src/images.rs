@@ -23,7 +23,10 @@ pub const FEDERLET_IMAGE: &str = "ghcr.io/federlet/federlet:dev";
 pub const COREDNS_IMAGE: &str = "registry.federlet.local/coredns:1";
 
 /// Where Debian and distroless images have them.
-const AUTHORITIES: &str = "etc/ssl/certs/ca-certificates.crt";
+pub(crate) const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// The most that a node may have to pull, in bytes.
+pub const MOST: u64 = 30 << 20;
 
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -34,8 +37,11 @@ pub async fn build_basics(store: &Store, binaries: &Binaries) -> Result<()> {
     let base = |names: &[&str]| busybox_image(names, &busybox, &applets);
     store.add(&base(&[PAUSE_IMAGE])?.command(&["/bin/sleep", "2147483647"]))?;
     store.add(&base(&names("busybox", &["latest", "1", "1.36"]).each())?.command(&["/bin/sh"]))?;
+    // 1.27 is the one of `examples/`, where a region pulls it from a registry of its own.
+    let mut nginx = names("nginx", &["latest", "1", "1.27", "1.29", "alpine"]);
+    nginx.0.push("registry.hangzhou.example.com/nginx:1.27".to_owned());
     store.add(
-        &base(&names("nginx", &["latest", "1", "1.29", "alpine"]).each())?
+        &base(&nginx.each())?
             .file("usr/share/nginx/html/index.html", 0o644, WELCOME.as_bytes().to_vec())
             // Requests are logged, as people expect of `kubectl logs`.
             .command(&["/bin/httpd", "-f", "-vv", "-p", "80", "-h", "/usr/share/nginx/html"])
@@ -68,10 +74,20 @@ pub async fn federlet(binary: &Path, name: &str) -> Result<Image> {
         image = image.file(library.strip_prefix("/").unwrap_or(&library), 0o755, contents);
     }
     // A member may have a certificate that any browser would take.
-    if let Ok(authorities) = fs::read(Path::new("/").join(AUTHORITIES)) {
-        image = image.file(AUTHORITIES, 0o644, authorities);
+    let authorities = fs::read(AUTHORITIES).with_context(|| {
+        format!("cannot read {AUTHORITIES}, which the image needs: install the package ca-certificates")
+    })?;
+    Ok(image.file(AUTHORITIES.trim_start_matches('/'), 0o644, authorities))
+}
+
+/// How much a node pulls, as people say it; an error if that is more than an image may have.
+pub fn weighed(compressed: u64) -> Result<String> {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let size = format!("{:.1} MiB compressed", mib(compressed));
+    if compressed > MOST {
+        bail!("the image has {size}, and {:.0} MiB are the most that it may have", mib(MOST));
     }
-    Ok(image)
+    Ok(size)
 }
 
 /// The program without what only debuggers read, which is most of it. `strip` comes with the linker.
@@ -149,5 +165,12 @@ mod tests {
             ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"].map(PathBuf::from)
         );
         assert!(shared_libraries("\tstatically linked\n").is_empty());
+    }
+
+    #[test]
+    fn an_image_that_grew_too_large_is_refused() {
+        assert_eq!(weighed(MOST).unwrap(), "30.0 MiB compressed");
+        let said = weighed(MOST + (1 << 20)).unwrap_err().to_string();
+        assert_eq!(said, "the image has 31.0 MiB compressed, and 30 MiB are the most that it may have");
     }
 }

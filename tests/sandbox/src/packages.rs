@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use tokio::process::Command;
 
-use crate::{progress::Progress, shell};
+use crate::{images, progress::Progress, shell};
 
 /// A package and what proves that it, or something like it, is installed.
 struct Package {
@@ -19,7 +19,7 @@ enum Proof {
     StaticBusybox,
 }
 
-const PACKAGES: [Package; 8] = [
+const PACKAGES: [Package; 9] = [
     Package { name: "containerd", provides: Proof::Program("containerd") },
     Package { name: "runc", provides: Proof::Program("runc") },
     Package { name: "containernetworking-plugins", provides: Proof::File("/usr/lib/cni/ptp") },
@@ -28,6 +28,7 @@ const PACKAGES: [Package; 8] = [
     Package { name: "busybox-static", provides: Proof::StaticBusybox },
     Package { name: "util-linux", provides: Proof::Program("nsenter") },
     Package { name: "mount", provides: Proof::Program("mount") },
+    Package { name: "ca-certificates", provides: Proof::File(images::AUTHORITIES) },
 ];
 
 /// Installs what is missing.
@@ -63,7 +64,7 @@ impl Package {
         match self.provides {
             Proof::Program(program) => shell::which(program).is_some(),
             Proof::File(path) => Path::new(path).exists(),
-            Proof::StaticBusybox => crate::images::static_busybox().is_some(),
+            Proof::StaticBusybox => images::static_busybox().is_some(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! All tests in one command: cargo runs them, the sandbox comes when a test asks for it and goes in the end.
 
+mod failures;
 mod lanes;
 
 use std::{iter::Sum, ops::AddAssign, process::Stdio};
@@ -11,14 +12,23 @@ use tokio::{
 };
 
 use crate::{
-    Instance, builds, packages,
+    Instance, builds,
+    cleanup::{Files, clean},
+    packages,
     progress::Progress,
-    testing::{PROGRAM_VARIABLE, SANDBOX_VARIABLE},
+    testing::{PROGRAM_VARIABLE, SANDBOX_VARIABLE, left_behind},
     up::checkout,
 };
 
-use self::lanes::Lane;
 pub use self::lanes::{ALL_VARIABLE, LANES};
+use self::{failures::Failures, lanes::Lane};
+
+/// What became of the tests of one or several programs.
+#[derive(Debug, Default)]
+struct Results {
+    counts: Counts,
+    failures: Failures,
+}
 
 /// How many tests there were.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,13 +47,15 @@ pub async fn run(
     progress: &Progress,
 ) -> Result<bool> {
     crate::preflight::root()?;
-    let counts = if words.is_empty() {
+    let results = if words.is_empty() {
         prepare(progress).await?;
         lanes::run_all(instance, lanes, keep, progress).await?
     } else {
         let lane = [Lane::take(instance.clone())?];
         lanes::stop_after(&lane, keep, progress, cargo_test(instance, words, None, &[])).await?
     };
+    print!("{}", results.failures.summary());
+    let counts = results.counts;
     // On a line of its own, and last, so that people and machines find it.
     println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
     Ok(counts.failed == 0)
@@ -63,8 +75,8 @@ async fn cargo_test(
     instance: &Instance,
     words: &[String],
     prefix: Option<&str>,
-    variables: &[(&str, &str)],
-) -> Result<Counts> {
+    variables: &[(&str, String)],
+) -> Result<Results> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.current_dir(checkout()).args(["test", "--no-fail-fast"]);
@@ -77,7 +89,7 @@ async fn cargo_test(
         // Where an error was made says less than what it says, and takes a hundred lines.
         .env("RUST_LIB_BACKTRACE", "0")
         .env(PROGRAM_VARIABLE, std::env::current_exe()?)
-        .envs(variables.iter().copied())
+        .envs(variables.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(if prefix.is_some() { Stdio::piped() } else { Stdio::inherit() })
@@ -93,13 +105,14 @@ async fn cargo_test(
         terminal.flush().await
     };
     let results = async {
-        let mut counts = Counts::default();
+        let mut results = Results { counts: Counts::default(), failures: Failures::of(prefix) };
         let mut lines = BufReader::new(stdout).lines();
         while let Some(line) = lines.next_line().await? {
-            counts.add(&line);
+            results.counts.add(&line);
+            results.failures.hear(&line);
             show(&line).await?;
         }
-        anyhow::Ok(counts)
+        anyhow::Ok(results)
     };
     let complaints = async {
         let Some(stderr) = stderr else { return Ok(()) };
@@ -109,28 +122,32 @@ async fn cargo_test(
         }
         anyhow::Ok(())
     };
-    let (mut counts, ()) = tokio::try_join!(results, complaints)?;
+    let (mut results, ()) = tokio::try_join!(results, complaints)?;
     let status = child.wait().await?;
+    for instance in left_behind() {
+        clean(&instance, Files::Remove).await?;
+    }
     // It was not compiled, or it crashed: no test says so.
-    if !status.success() && counts.failed == 0 {
-        counts.failed += 1;
+    if !status.success() && results.counts.failed == 0 {
+        results.counts.failed += 1;
         eprintln!("`cargo test {}` ended with {status}", words.join(" "));
     }
-    Ok(counts)
+    Ok(results)
 }
 
-impl AddAssign for Counts {
+impl AddAssign for Results {
     fn add_assign(&mut self, other: Self) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.skipped += other.skipped;
+        self.counts.passed += other.counts.passed;
+        self.counts.failed += other.counts.failed;
+        self.counts.skipped += other.counts.skipped;
+        self.failures.extend(other.failures);
     }
 }
 
-impl Sum for Counts {
+impl Sum for Results {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
-        all.fold(Self::default(), |mut sum, counts| {
-            sum += counts;
+        all.fold(Self::default(), |mut sum, results| {
+            sum += results;
             sum
         })
     }

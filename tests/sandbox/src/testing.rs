@@ -15,7 +15,8 @@ use crate::{
     Cluster, Instance,
     instance::TEST_NAME,
     lock::{Lock, Purpose},
-    state::State,
+    process::Process,
+    state::{self, State},
     up::checkout,
 };
 
@@ -158,15 +159,35 @@ impl<'a> TestSpace<'a> {
     }
 }
 
+/// What the names of sandboxes begin with that a test program made for itself; they end with its process number.
+pub const OWN_PREFIX: &str = "e2e-";
+
+/// Sandboxes of test programs that have ended.
+pub fn left_behind() -> Vec<Instance> {
+    let all = state::instances().unwrap_or_default().into_iter();
+    all.filter(|instance| is_left_behind(instance.name(), OWN_PREFIX)).collect()
+}
+
+/// Whether something with this name, a prefix, a word and the number of a process, is of a process that has ended.
+pub fn is_left_behind(name: &str, prefix: &str) -> bool {
+    let pid = name.strip_prefix(prefix).and_then(|rest| rest.rsplit_once('-')?.1.parse().ok());
+    pid.is_some_and(|pid| Process::find(pid).is_none())
+}
+
 /// Asks until the answer is `Ok`, and fails with the last reason when time is up.
+///
+/// Who waits leaves the machine to those it waits for: a question is mostly a `kubectl`, which takes longer to start than
+/// to ask.
 pub async fn eventually<T, E: Display>(
     what: &str,
     patience: Duration,
     mut ask: impl AsyncFnMut() -> Result<T, E>,
 ) -> Result<T> {
-    let deadline = tokio::time::Instant::now() + patience;
+    let begun = tokio::time::Instant::now();
+    let deadline = begun + patience;
     let mut last = "no answer".to_owned();
     loop {
+        let asked = tokio::time::Instant::now();
         match tokio::time::timeout_at(deadline, ask()).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(reason)) => last = format!("{reason:#}"),
@@ -175,12 +196,19 @@ pub async fn eventually<T, E: Display>(
         if tokio::time::Instant::now() >= deadline {
             bail!("{what}: not within {} s; the last reason was: {last}", patience.as_secs());
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        let pause = (asked.elapsed() * 3).max(begun.elapsed() / 10);
+        let pause = pause.clamp(Duration::from_millis(100), Duration::from_secs(2));
+        tokio::time::sleep_until((tokio::time::Instant::now() + pause).min(deadline)).await;
     }
 }
 
 /// Runs a command of the sandbox, its progress shown.
 pub async fn run_sandbox(instance: &Instance, words: &[&str]) -> Result<()> {
+    run_sandbox_with(instance, words, &[]).await
+}
+
+/// The same, with variables in its environment.
+pub async fn run_sandbox_with(instance: &Instance, words: &[&str], variables: &[(&str, &str)]) -> Result<()> {
     let mut command = match std::env::var_os(PROGRAM_VARIABLE) {
         Some(program) => Command::new(program),
         None => {
@@ -193,6 +221,7 @@ pub async fn run_sandbox(instance: &Instance, words: &[&str]) -> Result<()> {
         .current_dir(checkout())
         .args(["--name", instance.name()])
         .args(words)
+        .envs(variables.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .status()

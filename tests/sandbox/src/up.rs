@@ -149,7 +149,8 @@ async fn start(instance: &Instance, plan: &Plan, binaries: &Binaries, progress: 
     step.done(plan.subnet.cidr());
     // The registry must not change under a running sandbox when this program is built again.
     let program = instance.dir().join("sandbox");
-    fs::copy(std::env::current_exe()?, &program)?;
+    // Not by its path: somebody may have built another one there since this began.
+    fs::copy("/proc/self/exe", &program)?;
     let starts = plan.clusters.iter().map(|cluster| {
         let step = progress.step(format!("cluster {}", cluster.name));
         let program = &program;

@@ -214,8 +214,8 @@ async fn a_daemon_stops_and_starts(own: &Own) -> Result<()> {
     ensure!(said.contains("is not running"), "{said}");
     ensure!(member.kubectl_output(&["get", "nodes", "--request-timeout=2s"]).await.is_err());
     own.run(&["start", "member1", "kube-apiserver"]).await?;
-    eventually("the API server is back", Duration::from_secs(60), async || {
-        member.kubectl_output(&["get", "--raw", "/readyz", "--request-timeout=2s"]).await
+    eventually("the API server is back", Duration::from_secs(180), async || {
+        member.kubectl_output(&["get", "--raw", "/readyz", "--request-timeout=20s"]).await
     })
     .await?;
     let log = own.run(&["logs", "member1", "kube-apiserver"]).await?;

@@ -1,22 +1,26 @@
 //! A host where Federlet is installed by its chart, and nothing else of it is there.
 
-use std::{collections::BTreeSet, path::Path, time::Duration};
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use federlet_e2e::{
     Kubectl, SOON,
-    fleet::federlet,
+    fleet::{HOST_RIGHTS, leave_all},
     helm::{Helm, chart},
 };
 use federlet_sandbox::{Cluster, Sandbox, eventually};
 use tokio::sync::Mutex;
 
-static ALONE: Mutex<()> = Mutex::const_new(());
+use crate::leftovers::{self, nothing_is_left};
 
 /// How long a process may take until it is there, on a machine that does much else.
-const ROLLOUT: &str = "--timeout=180s";
+pub(crate) const ROLLOUT: &str = "--timeout=180s";
 
-/// The image of the sandbox instead of the one that a registry has.
+/// The image of the sandbox instead of the one that a registry has. Members have it by themselves: that of this chart.
 pub(crate) const IMAGE: &str = "--set=image.tag=dev";
 
 /// The host, with chart federlet installed.
@@ -26,41 +30,78 @@ pub(crate) struct Installed {
     pub(crate) helm: Helm,
 }
 
-/// Plays a test where Federlet is installed by its chart; then uninstalls it and compares both sides with what was there.
+/// What each cluster had before Federlet was installed.
+type Before = Vec<(Cluster, BTreeSet<String>)>;
+
+/// The installation that tests share, while there is one. Whoever holds it is alone with it.
+static SHARED: Mutex<Option<Before>> = Mutex::const_new(None);
+
+/// Tests that use it or wait for it: it stays while there are any, because installing takes longer than most of them.
+static USERS: AtomicUsize = AtomicUsize::new(0);
+
+/// Plays a test where Federlet is installed by its chart. Members must be as before when it ends; when the last test
+/// has ended, it is uninstalled and the host must be, too.
 pub(crate) async fn when_installed(play: impl AsyncFnOnce(&Installed) -> Result<()>) -> Result<()> {
-    let _alone = ALONE.lock().await;
+    in_turn(async |installed, shared| {
+        if shared.is_none() {
+            *shared = Some(installed.clear().await?);
+            let words = ["install", "federlet", &chart("federlet"), IMAGE, "--wait", ROLLOUT];
+            let said = installed.helm.run(&words).await?;
+            ensure!(said.contains("helm install member1 charts/member"), "it says what is next: {said}");
+        }
+        play(installed).await?;
+        for (cluster, before) in shared.iter().flatten().filter(|(cluster, _)| cluster.name() != "host") {
+            nothing_is_left(cluster, before).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Plays a test that installs and uninstalls Federlet itself; then compares all clusters with what was there.
+pub(crate) async fn before_it_is_installed(play: impl AsyncFnOnce(&Installed) -> Result<()>) -> Result<()> {
+    in_turn(async |installed, shared| {
+        if let Some(before) = shared.take() {
+            installed.uninstall(&before).await?;
+        }
+        let before = installed.clear().await?;
+        play(installed).await?;
+        installed.uninstall(&before).await
+    })
+    .await
+}
+
+async fn in_turn(play: impl AsyncFnOnce(&Installed, &mut Option<Before>) -> Result<()>) -> Result<()> {
+    USERS.fetch_add(1, Ordering::SeqCst);
+    let mut shared = SHARED.lock().await;
     let sandbox = Sandbox::shared().await?;
     let host = sandbox.cluster("host")?;
     let installed = Installed { sandbox, helm: Helm::new(&host)?, host };
-    installed.clear().await?;
-    let clusters = sandbox.clusters()?;
-    let mut before = vec![];
-    for cluster in &clusters {
-        before.push(everything(cluster).await?);
-    }
-    let played = async {
-        let words = ["install", "federlet", &chart("federlet"), IMAGE, "--wait", ROLLOUT];
-        let said = installed.helm.run(&words).await?;
-        ensure!(said.contains("helm install member1 charts/member"), "it says what is next: {said}");
-        play(&installed).await
-    }
-    .await;
-    let played = match played {
-        Ok(()) => Ok(()),
-        Err(error) => Err(error.context(installed.tail().await)),
-    };
-    if played.is_err() {
+    let mut played = play(&installed, &mut shared).await;
+    let is_last = USERS.fetch_sub(1, Ordering::SeqCst) == 1;
+    if let Err(error) = played {
+        // The next one begins anew.
+        *shared = None;
+        let error = error.context(installed.tail().await);
         installed.clear().await?;
-        return played;
+        return Err(error);
     }
-    installed.helm.run(&["uninstall", "federlet", "--ignore-not-found", "--wait", ROLLOUT]).await?;
-    for (cluster, before) in clusters.iter().zip(&before) {
-        nothing_is_left(cluster, before).await?;
+    if let Some(before) = shared.take_if(|_| is_last) {
+        played = installed.uninstall(&before).await;
     }
     played
 }
 
 impl Installed {
+    /// Takes Federlet away, if it is there, and finds everything as before.
+    async fn uninstall(&self, before: &Before) -> Result<()> {
+        self.helm.run(&["uninstall", "federlet", "--ignore-not-found", "--wait", ROLLOUT]).await?;
+        for (cluster, before) in before {
+            nothing_is_left(cluster, before).await?;
+        }
+        Ok(())
+    }
+
     /// `helm install` of a member.
     pub(crate) async fn member(&self, name: &str, cluster: &str, words: &[&str]) -> Result<String> {
         self.with_member("install", name, cluster, words).await
@@ -86,7 +127,7 @@ impl Installed {
     ) -> Result<String> {
         let file = format!("--set-file=kubeconfig={}", kubeconfig.display());
         let chart = chart("member");
-        self.helm.run(&[&[verb, name, &chart, &file, IMAGE, "--wait", ROLLOUT], words].concat()).await
+        self.helm.run(&[&[verb, name, &chart, &file, "--wait", ROLLOUT], words].concat()).await
     }
 
     /// `helm upgrade` of Federlet itself, complete when it returns.
@@ -143,69 +184,32 @@ impl Installed {
         said
     }
 
-    /// Takes away what other tests, or a run that was killed, left here.
-    async fn clear(&self) -> Result<()> {
-        let kubeconfig = self.host.admin_kubeconfig().display().to_string();
-        let path = "jsonpath={.items[*].metadata.name}";
-        let clusters = self.host.kubectl_output(&["get", "clusters", "-o", path]).await.unwrap_or_default();
-        for name in clusters.split_whitespace() {
-            federlet(&["unjoin", name, "--force", "--kubeconfig", &kubeconfig]).await?;
-        }
-        // Nobody serves them any more, so their accounts stay in the members.
-        for cluster in self.sandbox.clusters()? {
-            let kinds = "clusterroles,clusterrolebindings,namespaces";
-            let found = cluster.kubectl_output(&["get", kinds, "-o", "name"]).await?;
-            for object in found.lines().filter(|name| name.contains("/federlet-host-")) {
-                cluster.kubectl_output(&["delete", object, "--ignore-not-found", "--timeout=60s"]).await?;
-            }
-        }
+    /// Takes away what other tests, or a run that was killed, left here. What there is then.
+    async fn clear(&self) -> Result<Before> {
+        leave_all(self.sandbox).await?;
         for release in self.helm.run(&["list", "--short"]).await?.lines() {
             self.helm.run(&["uninstall", release, "--no-hooks", "--wait"]).await?;
         }
         // Helm takes over nothing that somebody else made.
-        let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/../../provider/rbac/host.yaml");
-        self.host.kubectl_output(&["delete", "-f", manifests, "--ignore-not-found"]).await?;
+        for manifests in HOST_RIGHTS {
+            self.host.kubectl_output(&["delete", "-f", manifests, "--ignore-not-found"]).await?;
+        }
         for kind in ["mutatingwebhookconfiguration", "validatingwebhookconfiguration"] {
             self.host.kubectl_output(&["delete", kind, "federlet", "--ignore-not-found"]).await?;
         }
-        let everything = "jobs,secrets,leases,serviceaccounts,roles,rolebindings";
-        if self.host.kubectl_output(&["get", "namespace", "federlet-system"]).await.is_ok() {
-            self.own().run(&format!("delete {everything} --all --timeout=60s")).await?;
+        // It would go with the roles, and then its Lease, at some time while a test compares.
+        for node in [&["node", "fleet"][..], &["lease", "fleet", "-n", "kube-node-lease"]] {
+            self.host.kubectl_output(&[&["delete"], node, &["--ignore-not-found"]].concat()).await?;
         }
-        Ok(())
+        let kinds = "jobs,secrets,leases,serviceaccounts,roles,rolebindings";
+        if self.host.kubectl_output(&["get", "namespace", "federlet-system"]).await.is_ok() {
+            self.own().run(&format!("delete {kinds} --all --timeout=60s")).await?;
+        }
+        let mut before = vec![];
+        for cluster in self.sandbox.clusters()? {
+            let has = leftovers::everything(&cluster).await?;
+            before.push((cluster, has));
+        }
+        Ok(before)
     }
-}
-
-/// Everything of the kinds that we make, in all namespaces but those that are going: another test left them.
-async fn everything(cluster: &Cluster) -> Result<BTreeSet<String>> {
-    let kinds = "namespaces,nodes,clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts,pods,configmaps,\
-                 secrets,services,persistentvolumeclaims,deployments,jobs,leases,networkpolicies,poddisruptionbudgets,\
-                 mutatingwebhookconfigurations,validatingwebhookconfigurations";
-    let columns = "custom-columns=K:.kind,NS:.metadata.namespace,N:.metadata.name";
-    let words = ["get", kinds, "--all-namespaces", "--no-headers", "-o", columns];
-    let ending = ["get", "namespaces", "--field-selector=status.phase=Terminating", "-o", "name"];
-    let ending = cluster.kubectl_output(&ending).await?;
-    let ending: Vec<&str> = ending.lines().filter_map(|name| name.strip_prefix("namespace/")).collect();
-    let is_ending = |line: &String| line.split(' ').skip(1).any(|word| ending.contains(&word));
-    let found = cluster.kubectl_output(&words).await?;
-    let lines = found.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-    Ok(lines.filter(|line| !STAYS.contains(&line.as_str()) && !is_ending(line)).collect())
-}
-
-/// Our namespace stays, and what Kubernetes puts into every namespace.
-const STAYS: [&str; 3] = [
-    "Namespace <none> federlet-system",
-    "ServiceAccount federlet-system default",
-    "ConfigMap federlet-system kube-root-ca.crt",
-];
-
-async fn nothing_is_left(cluster: &Cluster, before: &BTreeSet<String>) -> Result<()> {
-    eventually("both sides are as before", Duration::from_secs(120), async || {
-        let after = everything(cluster).await?;
-        let differ: Vec<&String> = after.symmetric_difference(before).collect();
-        ensure!(differ.is_empty(), "{}: {differ:?}", cluster.name());
-        Ok(())
-    })
-    .await
-    .context("after uninstalling")
 }

@@ -10,7 +10,7 @@ use federlet_e2e::helm::{Helm, chart};
 use federlet_sandbox::Sandbox;
 
 /// Renders that are checked in. `UPDATE_GOLDEN=1 cargo test -p federlet-e2e --test charts render` writes them anew.
-const RENDERS: [(&str, &str, &[&str]); 5] = [
+const RENDERS: [(&str, &str, &[&str]); 7] = [
     ("federlet", "federlet", &[]),
     (
         "federlet-everything",
@@ -19,7 +19,17 @@ const RENDERS: [(&str, &str, &[&str]); 5] = [
             "--set=metrics.serviceMonitor.enabled=true,metrics.dashboard.enabled=true,serve.taint=",
             "--set=serve.hostApi=192.0.2.1:6443,serve.extraArgs={--ping-interval=5s},replicas=3",
             "--set=nodeSelector.disk=ssd,podLabels.team=a,imagePullSecrets[0].name=pull",
+            "--set=objects.readSecrets=true,doctor.enabled=true,podDisruptionBudget.maxUnavailable=50%",
+            "--values=tests/charts/pods.values.yaml",
+            "--set=serve.extraEnv[0].name=OTEL_EXPORTER_OTLP_ENDPOINT,serve.extraEnv[0].value=http://collector:4317",
             "--namespace=federlet-system",
+        ],
+    ),
+    (
+        "federlet-little",
+        "federlet",
+        &[
+            "--set=policies.enabled=false,objects.read=false,networkPolicy.enabled=false,podDisruptionBudget.enabled=false",
         ],
     ),
     ("member", "member", &["--set-file=kubeconfig=tests/charts/kubeconfig.yaml"]),
@@ -32,15 +42,35 @@ const RENDERS: [(&str, &str, &[&str]); 5] = [
             "--set=name=ke-beijing-cluster",
         ],
     ),
-    ("member-dedicated", "member", &["--set=existingSecret=theirs,dedicated=true,deployment.replicas=2"]),
+    ("member-dedicated", "member", &["--set=existingSecret=theirs,dedicated=true"]),
+    (
+        "member-dedicated-everything",
+        "member",
+        &[
+            "--set=existingSecret=theirs,dedicated=true,deployment.replicas=2,deployment.kubeletPort=10300",
+            "--set=deployment.taint=,deployment.hostApi=192.0.2.1:6443,deployment.nodeSelector.disk=ssd",
+            "--set=deployment.extraArgs={--ping-interval=5s},deployment.tolerations[0].operator=Exists",
+            "--set=deployment.metrics.port=9090,deployment.metrics.serviceMonitor.enabled=true",
+            "--set=image.repository=registry.bank.example/federlet,image.tag=v1,image.pullPolicy=Always",
+            "--set=imagePullSecrets[0].name=pull,deployment.priorityClassName=high,deployment.policies=false",
+            "--values=tests/charts/deployment.values.yaml",
+            "--set=deployment.extraEnv[0].name=RUST_BACKTRACE,deployment.extraEnv[0].value=yes",
+        ],
+    ),
 ];
 
 /// Words that a schema or a check refuses, and what is said about it.
-const REFUSED: [(&str, &[&str], &str); 12] = [
+const REFUSED: [(&str, &[&str], &str); 18] = [
     ("federlet", &["--set=replicas=0"], "replicas"),
     ("federlet", &["--set=replica=2"], "additional properties 'replica' not allowed"),
     ("federlet", &["--set=serve.taint=x"], "taint"),
     ("federlet", &["--set=serve.logFormat=xml"], "logFormat"),
+    ("federlet", &["--set=objects.readSecrets=some"], "readSecrets"),
+    ("federlet", &["--set=serve.kubeletPort=65000,serve.kubeletPorts=600"], "go beyond 65535"),
+    ("federlet", &["--set=serve.extraEnv[0].value=a"], "extraEnv"),
+    ("federlet", &["--set=doctor.schedule="], "schedule"),
+    ("member", &["--set=existingSecret=a,deployment.policies=some"], "policies"),
+    ("member", &["--set=existingSecret=a,deployment.taint=x"], "taint"),
     ("member", &[], "the member has no credentials: --set-file kubeconfig=FILE"),
     ("member", &["--set=existingSecret=a,kubeconfig=b"], "exclude each other"),
     ("member", &["--set=kubeconfig=hello"], "is not a kubeconfig"),
@@ -140,8 +170,10 @@ async fn a_kubeconfig_that_runs_programs_is_refused() -> Result<()> {
 #[test]
 fn copies_are_those_of_their_source() -> Result<()> {
     let root = folder().join("../..");
-    let source = fs::read_to_string(root.join("provider/rbac/host.yaml"))?;
-    is_current(&root.join("charts/federlet/files/rbac.yaml"), &source)?;
+    for (source, copy) in [("host.yaml", "rbac.yaml"), ("host-secrets.yaml", "rbac-secrets.yaml")] {
+        let source = fs::read_to_string(root.join("provider/rbac").join(source))?;
+        is_current(&root.join("charts/federlet/files").join(copy), &source)?;
+    }
     let mut names = vec![];
     for entry in fs::read_dir(root.join("policy/crds"))? {
         let entry = entry?;

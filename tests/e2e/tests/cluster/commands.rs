@@ -5,8 +5,10 @@ use std::process::Stdio;
 use anyhow::{Context, Result, ensure};
 use federlet_e2e::{
     SOON,
-    fleet::{MEMBER1, MEMBER2, federlet, program},
+    fleet::{MEMBER1, MEMBER2, federlet},
+    here::program,
     stage::{Stage, on_stage},
+    terminal::{SEES_ITS_SIZE, knows_its_size},
 };
 use federlet_sandbox::eventually;
 use serde_json::json;
@@ -83,6 +85,10 @@ async fn a_workload_in_two_clusters_is_read_and_entered_as_one() -> Result<()> {
         ensure!(output.stdout.len() == 1 << 20, "{} bytes came back", output.stdout.len());
         ensure!(output.status.code() == Some(7), "{}", output.status);
 
+        let mut shell = Command::new(program().await?);
+        shell.args(words(&["exec", "-it", "deploy/both"])).args(["--", "sh", "-c", SEES_ITS_SIZE]);
+        knows_its_size(&shell).await.context("a terminal")?;
+
         // A pod that comes while somebody listens is heard too.
         let mut follow = Command::new(program().await?);
         follow.args(words(&["logs", "--follow", "deploy/both"])).stdout(Stdio::piped()).kill_on_drop(true);
@@ -92,9 +98,13 @@ async fn a_workload_in_two_clusters_is_read_and_entered_as_one() -> Result<()> {
             tokio::time::timeout(SOON, lines.next_line()).await??.context("it ended")?;
         }
         stage.host.run("rollout restart deployment/both").await?;
-        for _ in 0..2 {
-            let line = tokio::time::timeout(2 * SOON, lines.next_line()).await??.context("it ended")?;
-            ensure!(line.contains(" | I am "), "{line}");
+        let (mut heard, mut others) = (0, vec![]);
+        while heard < 2 {
+            let line = tokio::time::timeout(2 * SOON, lines.next_line()).await;
+            let line =
+                line.with_context(|| format!("{heard} heard, and {others:?}"))??.context("it ended")?;
+            // A kubelet says in the log itself that a container which just ended is gone, for whoever asks then.
+            if line.contains(" | I am ") { heard += 1 } else { others.push(line) }
         }
         follow.kill().await?;
         Ok(())

@@ -25,6 +25,13 @@ async fn how_containers_end_is_told_exactly() -> Result<()> {
             late
         })
         .await?;
+        // It asks for more and more of what it has little of.
+        start("hungry", {
+            let mut hungry = runs("exec tail /dev/zero", "Never");
+            hungry["containers"][0]["resources"] = json!({"limits": {"memory": "16Mi"}});
+            hungry
+        })
+        .await?;
         start("nowhere", json!({"containers": [{"name": "app", "image": "no.such.registry/none:1"}]}))
             .await?;
         start(
@@ -37,6 +44,7 @@ async fn how_containers_end_is_told_exactly() -> Result<()> {
         stage.says("fails", ".status.containerStatuses[0].state.terminated.exitCode", "3").await?;
         stage.says("fails", ".status.containerStatuses[0].state.terminated.message", "sorry\n").await?;
         stage.says("late", ".status.reason", "DeadlineExceeded").await?;
+        stage.says("hungry", ".status.containerStatuses[0].state.terminated.reason", "OOMKilled").await?;
         eventually("it cannot be pulled", SOON, async || {
             let reason = stage.field("nowhere", ".status.containerStatuses[0].state.waiting.reason").await?;
             ensure!(["ErrImagePull", "ImagePullBackOff"].contains(&&*reason), "{reason}");
@@ -132,6 +140,35 @@ async fn a_foreign_pod_of_the_same_name_is_left_alone() -> Result<()> {
             "it was deleted"
         );
         Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_owns_our_pods_is_made_again_if_somebody_takes_it_away() -> Result<()> {
+    on_stage("anchor", async |stage| {
+        // Nothing goes along with the pod that could tell us of it.
+        let bare = spec(MEMBER1, json!({"automountServiceAccountToken": false}));
+        let deployment = json!({"replicas": 1, "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": bare}});
+        stage.create(&workload("Deployment", "web", &deployment)).await?;
+        stage.host.run("rollout status deployment/web --timeout=60s").await?;
+        let pod = "get pods -l app=web -o jsonpath={.items[*].metadata.uid}";
+        let first = stage.member.run(pod).await?;
+        stage.member.run("delete configmap -l federlet.io/host --wait=false").await?;
+        // The member's garbage collector takes the pods with their owner, and would take each new one, too.
+        eventually("another pod runs, and its owner is there", SOON, async || {
+            stage.host.run("rollout status deployment/web --timeout=5s").await?;
+            let now = stage.member.run(pod).await?;
+            ensure!(!now.contains(' ') && !now.is_empty() && now != first, "{first}, then {now}");
+            let owner = "jsonpath={.items[0].metadata.ownerReferences[0].uid}";
+            let owner = stage.member.args(&["get", "pods", "-l", "app=web", "-o", owner]).await?;
+            let there = "get configmaps -l federlet.io/host -o jsonpath={.items[*].metadata.uid}";
+            let there = stage.member.run(there).await?;
+            ensure!(owner == there, "it belongs to {owner}, and there is {there:?}");
+            Ok(())
+        })
+        .await
     })
     .await
 }

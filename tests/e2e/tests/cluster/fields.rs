@@ -1,6 +1,6 @@
 use anyhow::{Result, ensure};
 use federlet_e2e::{SOON, fleet::MEMBER1};
-use federlet_sandbox::eventually;
+use federlet_sandbox::{eventually, images::FEDERLET_IMAGE};
 use serde_json::{Value, json};
 
 use crate::{
@@ -58,6 +58,81 @@ async fn a_pod_talks_to_the_hosts_api_as_its_account() -> Result<()> {
         // And its API server is the host's, by a name in its certificate.
         let there = stage.exec("client", "echo $KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT").await?;
         ensure!(there.starts_with("kubernetes.default.svc:"), "{there}");
+        // A client that checks certificates finds its way with what is in the pod, and nothing else.
+        let (name, account) = (&stage.namespace, format!("--serviceaccount={}:default", stage.namespace));
+        let bind = ["create", "clusterrolebinding", name, "--clusterrole=cluster-admin", &account];
+        stage.host.args(&bind).await?;
+        let played = async {
+            let client = json!({"restartPolicy": "Never",
+                "containers": [{"name": "app", "image": FEDERLET_IMAGE, "args": ["get", "clusters"]}]});
+            stage.create(&pod("federlet", &spec(MEMBER1, client))).await?;
+            eventually("it ended", SOON, async || {
+                let phase = stage.field("federlet", ".status.phase").await?;
+                ensure!(["Succeeded", "Failed"].contains(&&*phase), "{phase}");
+                Ok(())
+            })
+            .await?;
+            let said = stage.host.run("logs federlet").await?;
+            ensure!(said.contains(MEMBER1), "{said}");
+            Ok(())
+        }
+        .await;
+        stage.host.args(&["delete", "clusterrolebinding", name]).await?;
+        played
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_the_downward_api_follow_the_hosts_labels() -> Result<()> {
+    on_stage("files", async |stage| {
+        let item = |path: &str, field: &str| json!({"path": path, "fieldRef": {"fieldPath": field}});
+        let volume = json!([{"name": "self", "downwardAPI": {"items": [
+            item("labels", "metadata.labels"), item("notes", "metadata.annotations"), item("uid", "metadata.uid"),
+            item("team", "metadata.labels['team']")]}}]);
+        let mount = json!({"volumeMounts": [{"name": "self", "mountPath": "/self"}]});
+        let mut object =
+            pod("files", &spec(MEMBER1, json!({"volumes": volume, "containers": busybox("sleep 1000", mount)})));
+        object["metadata"]["labels"] = json!({"team": "a", "tier": "web"});
+        object["metadata"]["annotations"] = json!({"note": "hello"});
+        stage.create(&object).await?;
+        stage.ready("files").await?;
+        let uid = stage.field("files", ".metadata.uid").await?;
+        ensure!(stage.exec("files", "cat /self/uid").await? == uid);
+        let labels = stage.exec("files", "cat /self/labels").await?;
+        ensure!(labels == "team=\"a\"\ntier=\"web\"", "the host's, and no others: {labels}");
+        ensure!(stage.exec("files", "grep -c '^note=\"hello\"$' /self/notes").await? == "1");
+        stage.host.run("label pod files team=b --overwrite").await?;
+        // The member's kubelet looks at volumes about once a minute.
+        eventually("the file says so", 3 * SOON, async || {
+            let team = stage.exec("files", "cat /self/team").await?;
+            ensure!(team == "b", "it says {team}");
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_starts_late_and_says_goodbye() -> Result<()> {
+    on_stage("hooks", async |stage| {
+        let hooks = json!({
+            "startupProbe": {"exec": {"command": ["test", "-e", "/tmp/up"]}, "periodSeconds": 1, "failureThreshold": 300},
+            "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", "echo goodbye > /proc/1/fd/1"]}}},
+        });
+        stage.create(&pod("late", &spec(MEMBER1, json!({"containers": busybox("sleep 1000", hooks)})))).await?;
+        stage.says("late", ".status.containerStatuses[0].started", "false").await?;
+        stage.says("late", ".status.phase", "Running").await?;
+        ensure!(stage.field("late", ".status.containerStatuses[0].ready").await? == "false");
+        stage.exec("late", "touch /tmp/up").await?;
+        stage.ready("late").await?;
+        let mut follow = stage.host.command(&["logs", "-f", "late"])?;
+        let follow = follow.stdout(std::process::Stdio::piped()).spawn()?;
+        stage.host.run("delete pod late --timeout=60s").await?;
+        let said = tokio::time::timeout(SOON, follow.wait_with_output()).await??;
+        let said = String::from_utf8(said.stdout)?;
+        ensure!(said.contains("goodbye"), "{said:?}");
         Ok(())
     })
     .await
@@ -145,6 +220,21 @@ async fn a_pod_is_resized_in_place() -> Result<()> {
         })
         .await?;
         let uid = stage.member.run("get pod sized -o jsonpath={.metadata.uid}").await?;
+        // What its kubelet would say, it says here by hand.
+        let kubelet_says = async |cpu: &str, generation: &str, condition: Value| {
+            let container = json!({"name": "app", "image": "busybox", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"waiting": {"reason": "ContainerCreating"}}, "allocatedResources": {"cpu": cpu}});
+            let generation: i64 = generation.parse()?;
+            let status = json!({"status": {"observedGeneration": generation, "containerStatuses": [container], "conditions": [condition]}});
+            stage.member.args(&["patch", "pod", "sized", "--subresource=status", "-p", &status.to_string()]).await
+        };
+        let pending = ".status.conditions[?(@.type==\"PodResizePending\")].reason";
+        let allocated = ".status.containerStatuses[0].allocatedResources.cpu";
+        let first = stage.member.run("get pod sized -o jsonpath={.metadata.generation}").await?;
+        kubelet_says("50m", &first, json!({"type": "Initialized", "status": "True"})).await?;
+        let before = stage.field("sized", ".metadata.generation").await?;
+        stage.says("sized", allocated, "50m").await?;
+        stage.says("sized", ".status.observedGeneration", &before).await?;
         let resize = json!({"spec": {"containers": [{"name": "app",
             "resources": {"requests": {"cpu": "70m"}, "limits": {"cpu": "140m"}}}]}});
         stage
@@ -160,7 +250,20 @@ async fn a_pod_is_resized_in_place() -> Result<()> {
             stage.member.run("get pod sized -o jsonpath={.metadata.uid}").await? == uid,
             "it is the same pod"
         );
-        Ok(())
+        // The machine has no room for it now, and the host does not take it for done.
+        let deferred = json!({"type": "PodResizePending", "status": "True", "reason": "Deferred", "message": "no room"});
+        kubelet_says("50m", &first, deferred).await?;
+        stage.says("sized", pending, "Deferred").await?;
+        stage.says("sized", allocated, "50m").await?;
+        stage.says("sized", ".status.observedGeneration", &before).await?;
+        // And then it has.
+        let second = stage.member.run("get pod sized -o jsonpath={.metadata.generation}").await?;
+        kubelet_says("70m", &second, json!({"type": "PodResizePending", "$patch": "delete"})).await?;
+        stage.says("sized", allocated, "70m").await?;
+        stage.says("sized", pending, "").await?;
+        let after = stage.field("sized", ".metadata.generation").await?;
+        ensure!(after != before, "a resize is a new generation");
+        stage.says("sized", ".status.observedGeneration", &after).await
     })
     .await
 }

@@ -3,11 +3,12 @@ use federlet_e2e::{
     SOON,
     fleet::{MEMBER1, MEMBER2},
 };
+use federlet_provider::quantity::Quantity;
 use federlet_sandbox::eventually;
 use serde_json::{Value, json};
 
 use crate::{
-    objects::{pod, spec},
+    objects::{create, pod, spec},
     stage::on_stage,
 };
 
@@ -94,6 +95,35 @@ async fn a_resource_of_one_member_draws_pods_there() -> Result<()> {
         .await;
         set(Value::Null).await?;
         played
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_member_alone_has_room_for_goes_there() -> Result<()> {
+    on_stage("room", async |stage| {
+        let offered = async || -> Result<Quantity> {
+            let path = "jsonpath={.status.allocatable.cpu}";
+            let found = stage.fleet.host.kubectl_output(&["get", "node", MEMBER1, "-o", path]).await?;
+            Ok(found.parse()?)
+        };
+        let (rest, asked): (Quantity, Quantity) = ("400m".parse()?, "600m".parse()?);
+        // Somebody in the first member needs nearly all of it.
+        let theirs = json!({"terminationGracePeriodSeconds": 1, "containers": [{"name": "app", "image": "nginx",
+            "resources": {"requests": {"cpu": (offered().await? - rest).to_string()}}}]});
+        create(&stage.member, &pod("tenant", &theirs)).await?;
+        eventually("the node offers little", SOON, async || {
+            let left = offered().await?;
+            ensure!(left < asked, "it offers {left}");
+            Ok(())
+        })
+        .await?;
+        let asks = json!({"nodeSelector": {"node-role.kubernetes.io/cluster": ""}, "containers": [{"name": "app",
+            "image": "nginx", "resources": {"requests": {"cpu": asked.to_string()}}}]});
+        stage.create(&pod("large", &anywhere(&asks))).await?;
+        stage.ready("large").await?;
+        ensure!(stage.field("large", ".spec.nodeName").await? == MEMBER2);
+        Ok(())
     })
     .await
 }

@@ -69,6 +69,30 @@ async fn logs_exec_attach_copy_and_forward_work_through_the_node() -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_has_the_size_of_the_window() -> Result<()> {
+    on_stage("terminal", async |stage| {
+        stage.start("shell", json!({"containers": [{"name": "app", "image": "busybox", "command": ["sleep", "1000"]}]})).await?;
+        let wait = "for i in $(seq 60); do test \"$(stty size)\" = '33 77' && echo it fits && exit; sleep 1; done; stty size; exit 1";
+        let kubectl = stage.host.command(&["exec", "-it", "shell", "--", "sh", "-c", wait])?;
+        let kubectl = kubectl.as_std();
+        let quote = |word: &std::ffi::OsStr| format!("'{}'", word.to_string_lossy().replace('\'', "'\\''"));
+        let words: Vec<String> = std::iter::once(kubectl.get_program()).chain(kubectl.get_args()).map(quote).collect();
+        // script(1) is a terminal, whose size is what is said inside.
+        let mut script = tokio::process::Command::new("script");
+        script
+            .args(["-qec", &format!("stty rows 33 cols 77; {}", words.join(" ")), "/dev/null"])
+            .envs(kubectl.get_envs().filter_map(|(key, value)| Some((key, value?))))
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        let output = tokio::time::timeout(2 * SOON, script.output()).await??;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        ensure!(output.status.success() && said.contains("it fits"), "{said}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn usage_comes_from_the_members_kubelets() -> Result<()> {
     on_stage("usage", async |stage| {
         stage.start("busy", json!({})).await?;

@@ -302,6 +302,60 @@ async fn data_of_the_host_is_not_shown_as_an_empty_volume() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn data_that_is_gone_or_elsewhere_is_said() -> Result<()> {
+    staged("gone", async |stage| {
+        let running = stage.start(QUICK).await?;
+        classes(stage).await?;
+        let mut lost = claim(stage, "lost", Some(&stage.node));
+        lost["metadata"]["annotations"] = json!({ "volume.kubernetes.io/selected-node": stage.node });
+        stage.host.create(&lost).await?;
+        let bound = async |name: &str| {
+            eventually("the claim is bound", SOON, async || {
+                let claim = stage.host.get("PersistentVolumeClaim", name).await?.context("no claim")?;
+                ensure!(claim["status"]["phase"] == "Bound", "{}", claim["status"]);
+                Ok(claim["spec"]["volumeName"].as_str().unwrap_or_default().to_owned())
+            })
+            .await
+        };
+        let volume = bound("lost").await?;
+        // A volume as one of another node looks.
+        let volumes: Api<PersistentVolume> = Api::all(stage.host.client.clone());
+        let mut other = serde_json::to_value(volumes.get(&volume).await?)?;
+        let name = format!("{}-elsewhere", stage.node);
+        other["metadata"] = json!({ "name": name });
+        other["status"] = Value::Null;
+        other["spec"]["claimRef"] = json!({ "namespace": stage.host.namespace, "name": "elsewhere" });
+        other["spec"]["csi"]["volumeAttributes"]["node"] = "another".into();
+        other["spec"]["persistentVolumeReclaimPolicy"] = "Retain".into();
+        volumes.create(&PostParams::default(), &serde_json::from_value(other)?).await?;
+        let tried = async {
+            let mut elsewhere = claim(stage, "elsewhere", Some(&stage.node));
+            elsewhere["spec"]["volumeName"] = name.clone().into();
+            stage.host.create(&elsewhere).await?;
+            bound("elsewhere").await?;
+            let pod = stage.pod("elsewhere", &using("elsewhere")).await?;
+            let refusal = running.bring(&pod).await.expect_err("its data is in another member");
+            ensure!(
+                refusal.reason() == "VolumeElsewhere" && refusal.to_string().contains("another"),
+                "{refusal}"
+            );
+
+            stage.member.delete("PersistentVolumeClaim", "lost").await?;
+            gone(stage, "lost").await?;
+            let pod = stage.pod("lost", &using("lost")).await?;
+            let refusal = running.bring(&pod).await.expect_err("its data is gone");
+            ensure!(refusal.reason() == "ClaimLost", "{refusal}");
+            Ok(())
+        }
+        .await;
+        volumes.delete(&name, &DeleteParams::default()).await?;
+        tried?;
+        running.stop().await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_ephemeral_claim_comes_and_goes_with_its_pod() -> Result<()> {
     staged("ephemeral", async |stage| {
         let running = stage.start(QUICK).await?;

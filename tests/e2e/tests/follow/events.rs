@@ -34,10 +34,41 @@ async fn told(stage: &Stage, pod: &Pod, reason: &str) -> Result<Vec<Value>> {
     events.into_iter().map(|event| Ok(serde_json::to_value(event)?)).collect()
 }
 
+/// Waits until Events are heard: those from before are not.
+async fn hears(stage: &Stage) -> Result<()> {
+    let pod = stage.pod("probe", &json!({})).await?;
+    let there = twin(stage, &pod).await?;
+    let mut said = 0;
+    eventually("Events are heard", SOON, async || {
+        said += 1;
+        let mut event = event(stage, &format!("probe-{said}"), &there["metadata"]["uid"]);
+        event["involvedObject"]["name"] = "probe".into();
+        stage.member.create(&event).await?;
+        ensure!(!told(stage, &pod, "BackOff").await?.is_empty(), "not yet");
+        Ok(())
+    })
+    .await?;
+    stage.member.delete("Pod", "probe").await
+}
+
+fn event(stage: &Stage, name: &str, uid: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Event",
+        "metadata": { "name": name, "namespace": stage.member.namespace },
+        "involvedObject": {
+            "apiVersion": "v1", "kind": "Pod", "namespace": stage.member.namespace, "name": "web", "uid": uid,
+        },
+        "reason": "BackOff", "message": "it fails", "type": "Warning", "count": 1,
+        "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z",
+        "source": { "component": "kubelet" },
+    })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn events_of_the_member_are_told_once() -> Result<()> {
     staged("event", async |stage| {
         let running = stage.start(QUICK).await?;
+        hears(stage).await?;
         let pod = stage.pod("web", &json!({})).await?;
         let there = twin(stage, &pod).await?;
         eventually("the member's scheduler is heard on the host", SOON, async || {
@@ -48,21 +79,9 @@ async fn events_of_the_member_are_told_once() -> Result<()> {
         })
         .await?;
 
-        let event = |name: &str, uid: &Value| {
-            json!({
-                "apiVersion": "v1", "kind": "Event",
-                "metadata": { "name": name, "namespace": stage.member.namespace },
-                "involvedObject": {
-                    "apiVersion": "v1", "kind": "Pod", "namespace": stage.member.namespace, "name": "web", "uid": uid,
-                },
-                "reason": "BackOff", "message": "it fails", "type": "Warning", "count": 1,
-                "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z",
-                "source": { "component": "kubelet" },
-            })
-        };
         // One about an earlier pod of that name is not about this one.
-        stage.member.create(&event("earlier", &json!("another"))).await?;
-        stage.member.create(&event("back-off", &there["metadata"]["uid"])).await?;
+        stage.member.create(&event(stage, "earlier", &json!("another"))).await?;
+        stage.member.create(&event(stage, "back-off", &there["metadata"]["uid"])).await?;
         let counted = async |count: i64| {
             eventually("it is told once, with its count", SOON, async || {
                 let events = told(stage, &pod, "BackOff").await?;
@@ -79,7 +98,10 @@ async fn events_of_the_member_are_told_once() -> Result<()> {
         let running = stage.start(QUICK).await?;
         // Until the new process hears, nothing is new; it does not tell again what was told.
         eventually("the next process hears, too", SOON, async || {
-            stage.member.patch("Event", "back-off", &json!({ "count": 3, "message": "it fails again" })).await?;
+            stage
+                .member
+                .patch("Event", "back-off", &json!({ "count": 3, "message": "it fails again" }))
+                .await?;
             stage.member.patch("Event", "back-off", &json!({ "count": 4 })).await?;
             let events = told(stage, &pod, "BackOff").await?;
             ensure!(events.len() == 1 && events[0]["count"].as_i64() >= Some(3), "{events:?}");

@@ -86,6 +86,23 @@ async fn services_follow_the_pods_that_they_select() -> Result<()> {
         })
         .await?;
 
+        // One that selects fewer, and the pod still.
+        stage.host.patch("Pod", "web", &json!({ "metadata": { "labels": { "tier": "one" } } })).await?;
+        eventually("the pod is seen with its label", SOON, async || {
+            let seen = running.site.host_pod(pod.key()).context("no pod")?;
+            ensure!(seen.metadata()["labels"]["tier"] == "one", "{}", seen.metadata());
+            Ok(())
+        })
+        .await?;
+        let fewer = json!({ "spec": { "selector": { "app": "web", "tier": "one" } } });
+        stage.host.patch("Service", "plain", &fewer).await?;
+        eventually("the copy selects fewer, too", CHANGE, async || {
+            let copy = there(stage, "plain").await?;
+            ensure!(copy["spec"]["selector"]["tier"] == "one", "{}", copy["spec"]);
+            Ok(())
+        })
+        .await?;
+
         // One that comes later, one that selects others now, and one that selects us now.
         stage.host.create(&service(stage, "late", &json!({}))).await?;
         stage.host.patch("Service", "ports", &json!({ "spec": { "selector": { "app": "other" } } })).await?;

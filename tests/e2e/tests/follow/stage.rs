@@ -191,7 +191,7 @@ impl Stage {
         ] {
             config.headers.push((name.parse()?, value.parse()?));
         }
-        let lanes = Lanes::new(config.clone());
+        let lanes = Lanes::new(config.clone(), metrics.clone());
         let host = client(config, "follow", metrics.clone())?;
         let member = client(admin(self.member_cluster.admin_kubeconfig()).await?, "follow", metrics.clone())?;
         let node = NodeName::new(&self.node)?;

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use anyhow::{Context, Result, ensure};
 use federlet_e2e::{
     SOON,
-    fleet::{address_towards, program},
+    here::{address_towards, program},
 };
 use federlet_sandbox::eventually;
 use serde_json::json;

@@ -35,6 +35,17 @@ async fn labels_taints_and_limits_follow_the_cluster_while_it_runs() -> Result<(
             Ok(())
         })
         .await?;
+        let half = json!({"spec": {"federlet": {"limits": {"pods": "50%"}}}}).to_string();
+        host.kubectl_output(&["patch", "cluster", "j-one", "--type=merge", "-p", &half]).await?;
+        let machines = ["get", "nodes", "-o", "jsonpath={.items[*].status.allocatable.pods}"];
+        let machines = ground.member("member1")?.kubectl_output(&machines).await?;
+        let all = machines.split_whitespace().map(str::parse::<u32>).sum::<Result<u32, _>>()?;
+        eventually("half of what the machines take", SOON, async || {
+            let pods: u32 = ground.field("node/j-one", ".status.allocatable.pods").await?.parse()?;
+            ensure!(pods == all / 2, "{pods} of {all}");
+            Ok(())
+        })
+        .await?;
         host.kubectl_output(&["label", "cluster", "j-one", "env-"]).await?;
         let patch = json!({"spec": {"taints": null}}).to_string();
         host.kubectl_output(&["patch", "cluster", "j-one", "--type=merge", "-p", &patch]).await?;

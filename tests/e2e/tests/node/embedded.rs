@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use anyhow::{Context, Result};
-use federlet_e2e::SOON;
+use federlet_e2e::{SOON, here::address_towards};
 use federlet_node::{
     VirtualNode, VirtualNodeSettings,
     api::{ApiSettings, Authentication, Authorization, ClientCa, Kubelets, ServingCertificate},
@@ -19,10 +19,7 @@ use kube::{Client, Config};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    authority::Authority,
-    process::{address_towards, remove_node},
-};
+use super::{authority::Authority, process::remove_node};
 
 /// What a process that serves nodes has once. Its nodes end when it is dropped.
 pub(crate) struct Embedded {

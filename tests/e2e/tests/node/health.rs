@@ -80,6 +80,14 @@ async fn a_glitch_is_nothing_and_an_outage_is_told() -> Result<()> {
 
             provider.fail("ping", None);
             becomes(&host, name, "True").await?;
+            // One that does not answer at all is given up, and asked again only then.
+            provider.hang_pings(true);
+            becomes(&host, name, "False").await?;
+            let message = ready(&host, name, "message").await?;
+            ensure!(message.starts_with("no answer within 1s"), "{message}");
+            ensure!(provider.most_pings_at_once() == 1, "{}", provider.most_pings_at_once());
+            provider.hang_pings(false);
+            becomes(&host, name, "True").await?;
             kubectl.run("wait pod/p --for=condition=Ready --timeout=60s").await?;
             ensure!(kubectl.run("get pod p -o jsonpath={.status.message}").await? == "from before");
             kubectl.run("delete pod p --wait=false").await?;

@@ -1,5 +1,10 @@
 //! A way to the host's API server that a test can cut.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
 use anyhow::{Context, Result};
 use federlet_sandbox::Cluster;
 use kube::Config;
@@ -25,6 +30,7 @@ pub(crate) enum Passes {
 pub(crate) struct Link {
     port: u16,
     passes: watch::Sender<Passes>,
+    counts: Arc<Counts>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -34,17 +40,29 @@ impl Link {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
         let passes = watch::Sender::new(Passes::Everything);
-        let watched = passes.clone();
+        let (watched, counts) = (passes.clone(), Arc::<Counts>::default());
+        let counted = counts.clone();
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                connections.spawn(pass(client, there.clone(), watched.subscribe()));
+                connections.spawn(pass(client, there.clone(), watched.subscribe(), counted.clone()));
             }
         });
-        Ok(Self { port, passes, _task: AbortOnDropHandle::new(task) })
+        Ok(Self { port, passes, counts, _task: AbortOnDropHandle::new(task) })
+    }
+
+    /// How much was held up since the last change, in pieces.
+    pub(crate) fn held(&self) -> usize {
+        self.counts.held.load(Ordering::SeqCst)
+    }
+
+    /// How many clients gave up while what they said was held up.
+    pub(crate) fn broken(&self) -> usize {
+        self.counts.broken.load(Ordering::SeqCst)
     }
 
     pub(crate) fn let_through(&self, passes: Passes) {
+        self.counts.held.store(0, Ordering::SeqCst);
         self.passes.send_replace(passes);
     }
 
@@ -66,14 +84,20 @@ async fn address(host: &Cluster) -> Result<String> {
     Ok(format!("{}:{}", url.host().context("no host")?, url.port_u16().unwrap_or(443)))
 }
 
-async fn pass(client: TcpStream, there: String, mut passes: watch::Receiver<Passes>) {
+#[derive(Default)]
+struct Counts {
+    held: AtomicUsize,
+    broken: AtomicUsize,
+}
+
+async fn pass(client: TcpStream, there: String, mut passes: watch::Receiver<Passes>, counts: Arc<Counts>) {
     if *passes.borrow() == Passes::Nothing {
         return;
     }
     let Ok(server) = TcpStream::connect(there).await else { return };
     let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
     tokio::select! {
-        _ = copy(from_client, to_server, passes.clone()) => {}
+        _ = copy(from_client, to_server, passes.clone(), &counts) => {}
         _ = copy_freely(from_server, to_client) => {}
         _ = passes.wait_for(|passes| *passes == Passes::Nothing) => {}
     }
@@ -83,15 +107,30 @@ async fn copy(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut passes: watch::Receiver<Passes>,
+    counts: &Counts,
 ) -> Result<()> {
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let read = from.read(&mut buffer).await?;
-        passes.wait_for(|passes| *passes == Passes::Everything).await?;
         if read == 0 {
             return Ok(());
         }
-        to.write_all(&buffer[..read]).await?;
+        let mut pending = buffer[..read].to_vec();
+        while *passes.borrow_and_update() == Passes::OnlyFromHost {
+            counts.held.fetch_add(1, Ordering::SeqCst);
+            tokio::select! {
+                changed = passes.changed() => changed?,
+                more = from.read(&mut buffer) => match more {
+                    Ok(more) if more > 0 => pending.extend_from_slice(&buffer[..more]),
+                    // Whoever gives up closes the connection.
+                    _ => {
+                        counts.broken.fetch_add(1, Ordering::SeqCst);
+                        return Ok(());
+                    }
+                },
+            }
+        }
+        to.write_all(&pending).await?;
     }
 }
 

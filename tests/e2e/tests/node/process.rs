@@ -1,20 +1,20 @@
 //! `federlet node` as a process.
 
 use std::{
-    net::{IpAddr, SocketAddr, TcpListener, UdpSocket},
-    path::{Path, PathBuf},
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
     process::Stdio,
     time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
-use federlet_e2e::SOON;
+use federlet_e2e::{
+    SOON,
+    here::{address_towards, free_port, program},
+};
 use federlet_sandbox::{Cluster, eventually};
 use serde_json::{Value, json};
-use tokio::{
-    process::{Child, Command},
-    sync::OnceCell,
-};
+use tokio::process::{Child, Command};
 
 use super::{authority::Files, embedded::answers, link::Link};
 
@@ -205,36 +205,4 @@ pub(crate) async fn approve(host: &Cluster, node: &str) -> Result<()> {
     })
     .await?;
     Ok(())
-}
-
-/// The address under which the machines of a cluster reach us.
-pub(crate) async fn address_towards(host: &Cluster) -> Result<IpAddr> {
-    let kubeconfig = kube::config::Kubeconfig::read_from(host.admin_kubeconfig())?;
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?;
-    let there: IpAddr = config.cluster_url.host().context("no host")?.parse()?;
-    // Connecting a datagram socket sends nothing.
-    let socket = UdpSocket::bind("0.0.0.0:0")?;
-    socket.connect((there, 443))?;
-    Ok(socket.local_addr()?.ip())
-}
-
-pub(crate) fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("0.0.0.0:0")?.local_addr()?.port())
-}
-
-/// The `federlet` program of this checkout, built once.
-async fn program() -> Result<&'static Path> {
-    static PROGRAM: OnceCell<PathBuf> = OnceCell::const_new();
-    let program = PROGRAM.get_or_try_init(async || {
-        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let built =
-            Command::new(cargo).args(["build", "--quiet", "--bin", "federlet"]).current_dir(&root).status();
-        ensure!(built.await?.success(), "cannot build federlet");
-        // target/debug/deps/node-1234 → target/debug/federlet
-        let tests = std::env::current_exe()?;
-        let folder = tests.ancestors().nth(2).context("no target folder")?;
-        Ok::<_, anyhow::Error>(folder.join("federlet"))
-    });
-    Ok(program.await?)
 }

@@ -1,5 +1,7 @@
 //! The Node object and those who share it.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result, ensure};
 use federlet_e2e::{Kubectl, SOON};
 use federlet_sandbox::{Cluster, Sandbox, eventually};
@@ -86,27 +88,37 @@ async fn a_deleted_node_comes_back_and_others_keep_what_they_wrote() -> Result<(
     process.terminate().await?;
     let holder = ["get", "lease", &name, "-n", "kube-node-lease", "-o", "jsonpath={.spec.holderIdentity}"];
     ensure!(host.kubectl_output(&holder).await?.is_empty(), "it was not released");
-    let before = get().await?;
+    // Heartbeats are told in seconds, and a process may start within the one in which the other stopped.
+    let long_ago = "2020-01-01T00:00:00Z";
+    let old =
+        json!({"status": {"conditions": [{"type": "Ready", "lastHeartbeatTime": long_ago}]}}).to_string();
+    host.kubectl_output(&["patch", "node", &name, "--subresource=status", "-p", &old]).await?;
     process.restart().await?;
     let after = eventually("the new process has written", SOON, async || {
         let after = get().await?;
-        ensure!(heartbeat(&after) != heartbeat(&before), "not yet");
+        ensure!(heartbeat(&after).is_some_and(|beat| beat != long_ago), "not yet");
         Ok::<_, anyhow::Error>(after)
     })
-    .await?;
+    .await
+    .with_context(|| process.log())?;
     ensure!(after["metadata"]["labels"]["team"] == "a");
     ensure!(names(&after["spec"]["taints"], "key").contains(&"theirs"));
     ensure!(names(&after["status"]["conditions"], "type").contains(&"Foreign"));
 
-    host.kubectl_output(&["delete", "node", &name, "--wait=false"]).await?;
-    eventually("the node is there again and Ready", SOON, async || {
-        let node = get().await?;
-        ensure!(node["metadata"]["uid"] != before["metadata"]["uid"], "it is the same");
-        ensure!(ready(&node).is_some_and(|ready| ready["status"] == "True"), "it is not Ready");
-        ensure!(names(&node["spec"]["taints"], "key").contains(&"virtual-kubelet.io/provider"));
-        Ok(())
-    })
-    .await?;
+    // In the foreground it is there for a moment with a finalizer, and is going.
+    for cascade in ["--cascade=background", "--cascade=foreground"] {
+        let before = get().await?;
+        host.kubectl_output(&["delete", "node", &name, "--wait=false", cascade]).await?;
+        eventually("the node is there again and Ready", SOON, async || {
+            let node = get().await?;
+            ensure!(node["metadata"]["uid"] != before["metadata"]["uid"], "it is the same");
+            ensure!(ready(&node).is_some_and(|ready| ready["status"] == "True"), "it is not Ready");
+            ensure!(names(&node["spec"]["taints"], "key").contains(&"virtual-kubelet.io/provider"));
+            Ok(())
+        })
+        .await
+        .context(cascade)?;
+    }
 
     host.kubectl_output(&["annotate", "node", &name, "federlet.io/leaving=true"]).await?;
     host.kubectl_output(&["delete", "node", &name]).await?;
@@ -116,6 +128,13 @@ async fn a_deleted_node_comes_back_and_others_keep_what_they_wrote() -> Result<(
     })
     .await?;
     ensure!(get().await.is_err(), "it came back though it was removed on purpose");
+    eventually("its lease goes with it", SOON, async || {
+        let lease = ["get", "lease", &name, "-n", "kube-node-lease", "--ignore-not-found", "-o", "name"];
+        let lease = host.kubectl_output(&lease).await?;
+        ensure!(lease.is_empty(), "{lease}");
+        Ok(())
+    })
+    .await?;
     process.terminate().await
 }
 
@@ -152,5 +171,23 @@ async fn a_node_needs_no_more_rights_than_a_kubelet() -> Result<()> {
         })
         .await
         .with_context(|| process.log())?;
+    every_request_says_which_part_it_is_from(&host, &format!("system:node:{name}"))?;
     process.finish().await
+}
+
+fn every_request_says_which_part_it_is_from(host: &Cluster, user: &str) -> Result<()> {
+    let log = std::fs::read_to_string(host.audit_log())?;
+    let requests = log.lines().filter(|line| line.contains(user));
+    let requests = requests.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut parts = BTreeSet::new();
+    for request in requests.filter(|request| request["user"]["username"] == user) {
+        let agent = request["userAgent"].as_str().unwrap_or_default();
+        let part = agent.strip_prefix("federlet/").and_then(|rest| rest.split_once(" ("));
+        let part = part.and_then(|(_, part)| part.strip_suffix(')')).with_context(|| request.to_string())?;
+        parts.insert(part.to_owned());
+    }
+    for part in ["heartbeat", "kubelet-api", "pods", "watch"] {
+        ensure!(parts.contains(part), "nothing of {part} among {parts:?}");
+    }
+    Ok(())
 }

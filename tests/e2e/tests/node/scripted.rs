@@ -29,6 +29,9 @@ struct State {
     silent: bool,
     pings: usize,
     failing_pings: usize,
+    hanging_pings: bool,
+    /// Pings that are under way, and the most that ever were.
+    pinging: (usize, usize),
 }
 
 impl Default for Scripted {
@@ -86,6 +89,16 @@ impl Scripted {
         self.state().failing_pings = times;
     }
 
+    /// Whether pings wait for an answer.
+    pub(crate) fn hang_pings(&self, hangs: bool) {
+        self.state().hanging_pings = hangs;
+    }
+
+    /// The most pings that were under way at once.
+    pub(crate) fn most_pings_at_once(&self) -> usize {
+        self.state().pinging.1
+    }
+
     /// How often it was asked whether it is well.
     pub(crate) fn pings(&self) -> usize {
         self.state().pings
@@ -117,6 +130,12 @@ impl Scripted {
         let key = pod.key().clone();
         self.state().pods.insert(key.clone(), pod);
         self.tell(&key);
+    }
+
+    /// Has a pod that runs, and says nothing of it.
+    pub(crate) fn hold_running(&self, pod: Pod) {
+        let status = running(&pod);
+        self.state().pods.insert(pod.key().clone(), pod.with_status(status));
     }
 
     /// Changes a pod as if by itself.
@@ -218,9 +237,32 @@ impl PodNotifier for Scripted {
     }
 }
 
+/// A ping that is under way, also while it is given up.
+struct UnderWay<'a>(&'a Scripted);
+
+impl<'a> UnderWay<'a> {
+    fn begin(provider: &'a Scripted) -> Self {
+        let mut state = provider.state();
+        state.pinging.0 += 1;
+        state.pinging.1 = state.pinging.1.max(state.pinging.0);
+        drop(state);
+        Self(provider)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.state().pinging.0 -= 1;
+    }
+}
+
 #[async_trait]
 impl NodeProvider for Scripted {
     async fn ping(&self) -> Result<(), ProviderError> {
+        let _under_way = UnderWay::begin(self);
+        while self.state().hanging_pings {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
         let mut state = self.state();
         state.pings += 1;
         if state.failing_pings > 0 {

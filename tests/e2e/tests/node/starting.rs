@@ -1,10 +1,12 @@
 //! What keeps a pod from starting, and how its user hears of it.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use federlet_e2e::{Kubectl, SOON};
 use federlet_node::contract::ProviderError;
 use federlet_sandbox::{Sandbox, eventually};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     objects::{create, pod, spec},
@@ -41,6 +43,49 @@ async fn a_missing_secret_holds_a_pod_until_it_is_there() -> Result<()> {
         .await
         .with_context(|| node.log())?;
     node.finish().await
+}
+
+/// Who waits looks for itself about once a minute, in case nobody says anything. A third of that is too short for it.
+const NOTICED: Duration = Duration::from_secs(20);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_starts_because_what_it_waits_for_appears() -> Result<()> {
+    on_stage("e2e-appearing", async |stage| {
+        let with = |env: Value| json!({"containers": [{"name": "app", "image": "nginx", "envFrom": [env]}]});
+        stage.create("a", with(json!({"configMapRef": {"name": "settings"}}))).await?;
+        stage.create("b", with(json!({"secretRef": {"name": "creds"}}))).await?;
+        let sources = json!([{"secret": {"name": "both-1"}}, {"configMap": {"name": "both-2"}}]);
+        let volumes = json!([{"name": "both", "projected": {"sources": sources}}]);
+        stage.create("c", json!({"volumes": volumes})).await?;
+        for (name, reason) in [
+            ("a", "MandatoryConfigMapNotFound"),
+            ("b", "MandatorySecretNotFound"),
+            ("c", "MandatorySecretNotFound"),
+            ("c", "MandatoryConfigMapNotFound"),
+        ] {
+            stage.told(name, reason).await?;
+        }
+        // Who waits for two is looked at when one is there, and waits for the other from then on.
+        let [map, secret] = ["create configmap", "create secret generic"];
+        for (makes, object, starts) in [
+            (secret, "both-1", None),
+            (map, "settings", Some("a")),
+            (secret, "creds", Some("b")),
+            (map, "both-2", Some("c")),
+        ] {
+            stage.kubectl.run(&format!("{makes} {object} --from-literal=a=b")).await?;
+            let Some(name) = starts else { continue };
+            eventually(&format!("{name} starts"), NOTICED, async || {
+                let calls = stage.provider.calls(name);
+                ensure!(calls == ["create"], "{calls:?}");
+                Ok(())
+            })
+            .await?;
+            stage.ready(name).await?;
+        }
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,11 @@
 use std::{collections::HashSet, process::Stdio, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use federlet_e2e::{Kubectl, SOON, own::Own};
+use federlet_e2e::{
+    Kubectl, SOON,
+    own::Own,
+    terminal::{SEES_ITS_SIZE, knows_its_size},
+};
 use federlet_sandbox::{Cluster, Sandbox, eventually};
 use futures::future::try_join_all;
 use http::{Request, StatusCode};
@@ -153,32 +157,10 @@ async fn sum_of_blocks(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&said.stdout).split_whitespace().next().unwrap_or_default().to_owned())
 }
 
-/// A terminal has the size of its user's, also when that changes.
 async fn terminal(kubectl: &Kubectl) -> Result<()> {
-    let typescript = std::env::temp_dir().join(format!("federlet-e2e-typescript-{}", unique()));
-    let waits = "stty size; until stty size | grep -q '44 99'; do sleep 0.1; done; echo resized";
-    let command = kubectl.command(&["exec", "-it", "mirror", "-c", "app", "--", "sh", "-c", waits])?;
-    let script = format!(
-        "stty rows 33 cols 77; (until grep -q '33 77' {file}; do sleep 0.1; done; stty rows 44 cols 99 < /dev/tty) & {}",
-        line(&command),
-        file = typescript.display(),
-    );
-    let mut terminal = Command::new("script");
-    terminal.args(["-qefc", &script]).arg(&typescript).stdin(Stdio::null()).stdout(Stdio::null());
-    let variables = command.as_std().get_envs().filter_map(|(name, value)| Some((name, value?)));
-    terminal.envs(variables).env_remove("KUBECONFIG").kill_on_drop(true);
-    let ended = tokio::time::timeout(SOON, terminal.status()).await;
-    let said = std::fs::read_to_string(&typescript).unwrap_or_default();
-    let _ = std::fs::remove_file(&typescript);
-    ensure!(ended.context(said.clone())??.success() && said.contains("resized"), "{said}");
-    Ok(())
-}
-
-/// The command as a shell takes it.
-fn line(command: &Command) -> String {
-    let words = std::iter::once(command.as_std().get_program()).chain(command.as_std().get_args());
-    let quoted = words.map(|word| format!("'{}'", word.to_string_lossy().replace('\'', r"'\''")));
-    quoted.collect::<Vec<_>>().join(" ")
+    let command =
+        kubectl.command(&["exec", "-it", "mirror", "-c", "app", "--", "sh", "-c", SEES_ITS_SIZE])?;
+    knows_its_size(&command).await
 }
 
 fn unique() -> String {

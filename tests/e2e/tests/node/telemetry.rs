@@ -103,6 +103,7 @@ async fn a_process_tells_what_it_does() -> Result<()> {
             })
             .await?;
 
+            kubectl.run("logs traced --tail=1").await?;
             let metrics = http_get(node.metrics, "/metrics").await?;
             for name in [
                 "federlet_build_info{version=",
@@ -111,6 +112,7 @@ async fn a_process_tells_what_it_does() -> Result<()> {
                 "federlet_pod_operation_seconds_bucket{",
                 "federlet_api_requests_total{",
                 "federlet_pods{",
+                "federlet_streams_open{kind=\"logs\"}",
                 "federlet_node_ready{node=\"e2e-telemetry\"} 1",
                 "federlet_ping_age_seconds{",
             ] {

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use federlet_e2e::SOON;
+use federlet_node::contract::ProviderError;
 use federlet_sandbox::eventually;
 use serde_json::{Value, json};
 
@@ -65,6 +66,34 @@ async fn every_change_that_a_pod_allows_reaches_the_provider() -> Result<()> {
         ensure!(stage.provider.calls("p") == calls && calls[0] == "create");
         ensure!(writes(&stage.host, &stage.namespace)? == before);
         Ok(())
+    })
+    .await
+}
+
+/// As when a ConfigMap was deleted that the pod names: each attempt to tell the change fails, perhaps for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_the_provider_refuses_hides_nothing() -> Result<()> {
+    on_stage("e2e-unwilling", async |stage| {
+        let key = stage.start("p", json!({})).await?;
+        stage.provider.fail("update", Some(ProviderError::invalid("ConfigMap settings not found")));
+        stage.kubectl.run("label pod p team=a").await?;
+        let told_of_it = stage.told("p", "ProviderInvalidPod").await?;
+        ensure!(told_of_it.contains("ConfigMap settings not found"), "{told_of_it}");
+
+        let unready = |status: &mut Value| {
+            for condition in status["conditions"].as_array_mut().into_iter().flatten() {
+                if condition["type"] != "Initialized" {
+                    condition["status"] = json!("False");
+                }
+            }
+        };
+        stage.provider.report(&key, unready);
+        stage.says("p", "{.status.conditions[?(@.type==\"Ready\")].status}", "False").await?;
+        ensure!(stage.field("p", "{.status.reason}").await?.is_empty(), "the pod itself is well");
+
+        stage.provider.fail("update", None);
+        stage.provider.tell(&key);
+        told(stage, "/metadata/labels/team", json!("a")).await
     })
     .await
 }

@@ -1,8 +1,9 @@
 use anyhow::{Result, ensure};
-use federlet_e2e::fleet::{MEMBER1, MEMBER2};
+use federlet_e2e::{
+    fleet::{MEMBER1, MEMBER2},
+    scene::{Scene, beside, deployment, one_to_two, policy, weights},
+};
 use serde_json::json;
-
-use crate::scene::{Scene, beside, deployment, one_to_two, policy, weights};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_policy_moves_pods_within_their_budget() -> Result<()> {

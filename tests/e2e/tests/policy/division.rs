@@ -1,9 +1,10 @@
 use anyhow::{Result, ensure};
-use federlet_e2e::{SOON, audit};
+use federlet_e2e::{
+    SOON, audit,
+    scene::{Scene, beside, deployment, one_to_two, policy, weights},
+};
 use federlet_sandbox::eventually;
 use serde_json::json;
-
-use crate::scene::{Scene, beside, deployment, one_to_two, policy, weights};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_are_divided_by_weight_and_stay_so() -> Result<()> {

@@ -2,11 +2,11 @@ use anyhow::{Result, ensure};
 use federlet_e2e::{
     Kubectl, SOON,
     fleet::{MEMBER1, MEMBER2},
+    scene::{Scene, beside, deployment, one_to_two, policy, template},
+    stage::Stage,
 };
 use federlet_sandbox::eventually;
 use serde_json::json;
-
-use crate::scene::{Scene, beside, deployment, one_to_two, policy, template};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stateful_sets_keep_each_name_in_its_cluster() -> Result<()> {
@@ -132,6 +132,117 @@ async fn a_daemon_set_runs_in_the_clusters_of_its_policy() -> Result<()> {
         let second = Kubectl::new(stage.fleet.sandbox.cluster("member2")?, &stage.namespace);
         ensure!(second.run("get pods -l app=agent -o name").await?.is_empty(), "and in no other");
         Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cron_job_runs_in_each_cluster_of_its_policy() -> Result<()> {
+    beside("croncopies", async |stage| {
+        let both = json!({"clusterAffinity": {"clusterNames": [MEMBER1, MEMBER2]}});
+        stage.obey(&policy("often", "CronJob", "often", &both)).await?;
+        let run = json!({"backoffLimit": 0, "template": {"spec": {"restartPolicy": "Never",
+            "containers": [{"name": "app", "image": "busybox", "command": ["true"]}]}}});
+        let cron = json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "often"},
+            "spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": run}}});
+        stage.create(&cron).await?;
+        // Each time it is due, one Job stands for the runs in all clusters.
+        for name in ["first", "second"] {
+            stage.host.run(&format!("create job {name} --from=cronjob/often")).await?;
+            stage.host.run(&format!("wait job/{name} --for=condition=Complete --timeout=120s")).await?;
+            for member in ["member1", "member2"] {
+                let member = Kubectl::new(stage.fleet.sandbox.cluster(member)?, &stage.namespace);
+                let words = format!("get pods -l job-name={name} -o jsonpath={{.items[*].status.phase}}");
+                let phases = member.run(&words).await?;
+                ensure!(phases == "Succeeded", "{phases}");
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_a_custom_resource_obey_its_policy() -> Result<()> {
+    beside("operated", async |stage| {
+        let group = format!("{}.example.com", stage.namespace);
+        let played = operated(stage, &group).await;
+        for object in [format!("crd/shops.{group}"), format!("clusterrole/{}-shops", stage.namespace)] {
+            stage.host.args(&["delete", &object, "--ignore-not-found", "--wait=false"]).await?;
+        }
+        played
+    })
+    .await
+}
+
+async fn operated(stage: &Stage, group: &str) -> Result<()> {
+    stage
+        .apply(&json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("shops.{group}")},
+            "spec": {"group": group, "scope": "Namespaced", "names": {"kind": "Shop", "plural": "shops", "singular": "shop"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]},
+        }))
+        .await?;
+    // Federlet may look at them.
+    stage
+        .apply(&json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": format!("{}-shops", stage.namespace), "labels": {"federlet.io/objects": "true"}},
+            "rules": [{"apiGroups": [group], "resources": ["shops"], "verbs": ["get", "list", "watch"]}],
+        }))
+        .await?;
+    let shop = json!({"apiVersion": format!("{group}/v1"), "kind": "Shop", "metadata": {"name": "corner"}});
+    eventually("there are shops", SOON, async || stage.apply(&shop).await).await?;
+    let mut wanted = policy("shops", "Shop", "corner", &one_to_two());
+    wanted["spec"]["resourceSelectors"][0]["apiVersion"] = json!(format!("{group}/v1"));
+    stage.obey(&wanted).await?;
+    let uid =
+        stage.host.args(&["get", &format!("shops.{group}/corner"), "-o", "jsonpath={.metadata.uid}"]).await?;
+    // As its operator would do it.
+    let mut made = deployment("till", 3);
+    made["metadata"]["ownerReferences"] = json!([{"apiVersion": format!("{group}/v1"), "kind": "Shop", "name": "corner", "uid": uid, "controller": true}]);
+    stage.create(&made).await?;
+    stage.has("app=till", 1, 2).await?;
+    // Pods and copies of one object do not argue about its binding.
+    let generation = async || {
+        stage.host.run("get rb corner-shop --ignore-not-found -o jsonpath={.metadata.generation}").await
+    };
+    let before = generation().await?;
+    stage.host.run("scale deployment/till --replicas=6").await?;
+    stage.has("app=till", 2, 4).await?;
+    ensure!(generation().await? == before, "it was written again");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_of_one_claim_are_not_possible_and_the_pod_says_so() -> Result<()> {
+    beside("claimed", async |stage| {
+        let class = stage.namespace.clone();
+        stage
+            .apply(&json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": class},
+                "provisioner": "member.federlet.io", "volumeBindingMode": "WaitForFirstConsumer"}))
+            .await?;
+        let played = async {
+            let both = json!({"clusterAffinity": {"clusterNames": [MEMBER1, MEMBER2]}});
+            stage.obey(&policy("db", "StatefulSet", "db", &both)).await?;
+            let mut set = deployment("db", 1);
+            set["kind"] = json!("StatefulSet");
+            set["spec"]["serviceName"] = json!("db");
+            set["spec"]["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"}, "spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": class,
+                "resources": {"requests": {"storage": "1Mi"}}}}]);
+            set["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] =
+                json!([{"name": "data", "mountPath": "/data"}]);
+            stage.create(&set).await?;
+            let told = stage.told("db-0", "ClaimNotBound").await?;
+            ensure!(told.contains("\"data-db-0\"") && told.contains("federlet.io/run-by: member"), "{told}");
+            Ok(())
+        }
+        .await;
+        stage.host.args(&["delete", "storageclass", &class]).await?;
+        played
     })
     .await
 }

@@ -2,12 +2,11 @@ use anyhow::{Result, ensure};
 use federlet_e2e::{
     Kubectl, SOON,
     fleet::{MEMBER1, MEMBER2},
+    scene::{Scene, beside, deployment, policy, weights},
     stage::Stage,
 };
 use federlet_sandbox::eventually;
 use serde_json::{Value, json};
-
-use crate::scene::{Scene, beside, deployment, policy, weights};
 
 fn overriding(name: &str, cluster: &str, overriders: &Value) -> Value {
     json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy", "metadata": {"name": name},
@@ -85,6 +84,33 @@ async fn an_override_that_fails_stops_its_cluster_alone() -> Result<()> {
         stage.told("broken", "ApplyOverridePolicyFailed").await?;
         let told = stage.told("outside", "NotApplicableAtPodLevel").await?;
         ensure!(told.contains("/spec/replicas"), "{told}");
+        // Policies say it themselves, those of the whole host too, and until it is over.
+        let mut everywhere = overriding(
+            &stage.namespace,
+            MEMBER1,
+            &json!({"plaintext": [
+            {"path": "/spec/minReadySeconds", "operator": "add", "value": 1}]}),
+        );
+        everywhere["kind"] = "ClusterOverridePolicy".into();
+        everywhere["spec"]["resourceSelectors"][0]["namespace"] = stage.namespace.as_str().into();
+        stage.apply(&everywhere).await?;
+        let says = async |policy: &str, kind: &str, status: &str| {
+            let path = format!("jsonpath={{.status.conditions[?(@.type==\"{kind}\")].status}}");
+            eventually(&format!("{policy} says {kind}={status}"), SOON, async || {
+                let found = stage.host.args(&["get", policy, "-o", &path]).await?;
+                ensure!(found == status, "it says {found:?}");
+                Ok(())
+            })
+            .await
+        };
+        let of_the_host = format!("cop/{}", stage.namespace);
+        says("op/outside", "PathsApplicable", "False").await?;
+        says("op/broken", "RulesApplied", "False").await?;
+        says(&of_the_host, "PathsApplicable", "False").await?;
+        everywhere["spec"]["overrideRules"][0]["overriders"] = json!({});
+        stage.apply(&everywhere).await?;
+        says(&of_the_host, "PathsApplicable", "True").await?;
+        stage.host.args(&["delete", &of_the_host]).await?;
         eventually("one runs and the other says why not", SOON, async || {
             let counts = stage.counts("app=web").await?;
             ensure!(counts.get(MEMBER1) == Some(&1) && counts.get("not ready") == Some(&1), "{counts:?}");

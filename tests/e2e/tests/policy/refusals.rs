@@ -3,11 +3,10 @@ use federlet_e2e::{
     SOON,
     fleet::{MEMBER1, MEMBER2},
     objects::pipe,
+    scene::{Scene, alone, beside, deployment, one_to_two, policy},
 };
 use federlet_sandbox::eventually;
 use serde_json::{Value, json};
-
-use crate::scene::{Scene, alone, beside, deployment, one_to_two, policy};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_policy_is_refused_in_karmadas_words() -> Result<()> {

@@ -6,12 +6,11 @@ use anyhow::{Context, Result, ensure};
 use federlet_e2e::{
     Kubectl, SOON, audit,
     fleet::{MEMBER1, MEMBER2},
+    scene::{Scene, beside, deployment, policy, template},
     stage::Stage,
 };
 use federlet_sandbox::eventually;
 use serde_json::{Value, json};
-
-use crate::scene::{Scene, beside, deployment, policy, template};
 
 /// A placement with all replicas on both members.
 pub(crate) fn both() -> Value {
@@ -173,6 +172,34 @@ async fn a_job_is_done_when_it_is_done_everywhere() -> Result<()> {
         let code = stage.field(&pods[0], ".status.containerStatuses[0].state.terminated.exitCode").await?;
         ensure!(code == "7", "{code}");
         Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_of_a_pod_with_copies_leads_to_the_first_of_them() -> Result<()> {
+    beside("copyport", async |stage| {
+        stage.obey(&policy("web", "Pod", "web", &both())).await?;
+        stage
+            .create(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "labels": {"app": "web"}},
+                "spec": template("web")["spec"]}))
+            .await?;
+        copied(stage, "app=web", 1, 1, 1).await?;
+        for (pod, path) in [("web".to_owned(), "/whole"), (format!("web-{MEMBER2}"), "/second")] {
+            let forward = stage.host.port_forward(&format!("pod/{pod}"), 80).await?;
+            let answer = forward.get(path).await?;
+            ensure!(answer.contains("404"), "{pod} answered {answer}");
+            ensure!(forward.get("/").await?.contains("Welcome to nginx"), "{pod} has another page");
+        }
+        // Each server saw the request that was for it.
+        eventually("the requests are in the logs", SOON, async || {
+            let first = stage.host.run(&format!("logs web-{MEMBER1}")).await?;
+            let second = stage.host.run(&format!("logs web-{MEMBER2}")).await?;
+            ensure!(first.contains("/whole") && !first.contains("/second"), "the first says {first}");
+            ensure!(second.contains("/second") && !second.contains("/whole"), "the second says {second}");
+            Ok(())
+        })
+        .await
     })
     .await
 }

@@ -7,15 +7,14 @@ use federlet_e2e::{
     Kubectl, SOON, audit,
     fleet::{MEMBER1, MEMBER2, federlet},
     objects::pipe,
+    scene::{Scene, alone, beside, deployment, policy, weights},
+    sent::{applied, config_map, has_there, is_gone, member, sends, sends_one},
     stage::Stage,
 };
 use federlet_sandbox::eventually;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
-
-use crate::{
-    objects::{applied, config_map, has_there, is_gone, member, sends, sends_one},
-    scene::{Scene, alone, beside, deployment, policy, weights},
-};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_ours_is_left_alone_unless_the_policy_says_otherwise() -> Result<()> {
@@ -39,6 +38,56 @@ async fn what_is_not_ours_is_left_alone_unless_the_policy_says_otherwise() -> Re
         stage.apply(&policy).await?;
         has_there(&one, "configmap/settings", ".data.key", "ours").await?;
         applied(stage, "rb/settings-configmap").await.map(drop)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_makes_at_the_same_time_is_not_taken_over() -> Result<()> {
+    beside("race", async |stage| {
+        let one = member(stage, "member1")?;
+        // What this rests on: a version that nothing has makes what is not there, and changes nothing that is.
+        let mut first = config_map("first", "one");
+        first["metadata"]["resourceVersion"] = json!("1");
+        let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
+        pipe(&one, &apply, &first).await?;
+        first["data"]["key"] = json!("two");
+        ensure!(pipe(&one, &apply, &first).await.is_err(), "it was changed");
+        has_there(&one, "configmap/first", ".data.key", "one").await?;
+        // Both sides make the same names at about the same time; whoever came second leaves the other's alone.
+        let names: Vec<String> = (0..40).map(|number| format!("c{number}")).collect();
+        let mut policy = sends("race", &[("v1", "ConfigMap")], &[MEMBER1]);
+        let of = |name: &String| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name});
+        policy["spec"]["resourceSelectors"] = names.iter().map(of).collect();
+        stage.apply(&policy).await?;
+        let (host, there) =
+            (stage.fleet.host.client().await?, stage.fleet.sandbox.cluster("member1")?.client().await?);
+        let (host, there): (Api<ConfigMap>, Api<ConfigMap>) =
+            (Api::namespaced(host, &stage.namespace), Api::namespaced(there, &stage.namespace));
+        let read = |name: &str, value: &str| serde_json::from_value::<ConfigMap>(config_map(name, value));
+        let mut made = vec![];
+        for (number, name) in (0..).zip(&names) {
+            host.create(&PostParams::default(), &read(name, "ours")?).await?;
+            // A copy is on its way about now: some are before it, some after, some in between.
+            tokio::time::sleep(Duration::from_millis(4 * number)).await;
+            match there.create(&PostParams::default(), &read(name, "theirs")?).await {
+                Ok(_) => made.push(name.clone()),
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for name in &names {
+            let object = format!("configmap/{name}");
+            if made.contains(name) {
+                // It was looked at, and is left alone.
+                stage.told(name, "Conflict").await?;
+                has_there(&one, &object, ".data.key", "theirs").await?;
+                has_there(&one, &object, ".metadata.labels", &format!("{{\"app\":\"{name}\"}}")).await?;
+            } else {
+                has_there(&one, &object, ".data.key", "ours").await?;
+            }
+        }
+        Ok(())
     })
     .await
 }
@@ -149,6 +198,48 @@ async fn what_a_workload_needs_goes_along_and_has_one_owner() -> Result<()> {
         is_gone(&one, "serviceaccount/robot").await?;
         has_there(&one, "configmap/settings", mark, "").await?;
         has_there(&one, "configmap/settings", ".data.key", "two").await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_its_own_stays_when_the_workload_goes_that_needed_it_too() -> Result<()> {
+    beside("own", async |stage| {
+        let one = member(stage, "member1")?;
+        stage.apply(&config_map("settings", "one")).await?;
+        let mut own = sends_one("settings", "v1", "ConfigMap", "settings", &[MEMBER1]);
+        own["spec"]["activationPreference"] = json!("Lazy");
+        stage.apply(&own).await?;
+        has_there(&one, "configmap/settings", ".data.key", "one").await?;
+        let uid = one.run("get configmap settings -o jsonpath={.metadata.uid}").await?;
+        let mut along = policy("web", "Deployment", "web", &weights(1, 1));
+        along["spec"]["propagateDeps"] = json!(true);
+        stage.obey(&along).await?;
+        let mut web = deployment("web", 2);
+        web["spec"]["template"]["spec"]["containers"][0]["envFrom"] =
+            json!([{"configMapRef": {"name": "settings"}}]);
+        stage.create(&web).await?;
+        let said = async |expected: &str| {
+            eventually("its binding knows who needs it", SOON, async || {
+                let path =
+                    "jsonpath={.spec.clusters[*].name} {.spec.requiredBy[*].clusters[*].name}".to_owned();
+                let said = stage.host.args(&["get", "rb", "settings-configmap", "-o", &path]).await?;
+                ensure!(said.trim() == expected, "{said}");
+                Ok(())
+            })
+            .await
+        };
+        said(&format!("{MEMBER1} {MEMBER1} {MEMBER2}")).await?;
+        stage.host.run("delete deployment web").await?;
+        said(MEMBER1).await?;
+        is_gone(&member(stage, "member2")?, "configmap/settings").await?;
+        let now = one.run("get configmap settings -o jsonpath={.metadata.uid}").await?;
+        ensure!(uid == now, "it was taken away in between");
+        // And when its policy goes.
+        stage.host.run("delete pp settings").await?;
+        stage.apply(&config_map("settings", "two")).await?;
+        has_there(&one, "configmap/settings", ".data.key", "two").await?;
+        has_there(&one, "configmap/settings", ".metadata.uid", &uid).await
     })
     .await
 }

@@ -3,27 +3,28 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
-use federlet_e2e::{
+use federlet_sandbox::eventually;
+use serde_json::{Value, json};
+use tokio::sync::RwLock;
+
+use crate::{
     SOON,
     fleet::{MEMBER1, MEMBER2},
     objects::pipe,
     stage::{Stage, on_stage},
 };
-use federlet_sandbox::eventually;
-use serde_json::{Value, json};
-use tokio::sync::RwLock;
 
 /// Tests that stop `federlet serve` want it for themselves.
 static SERVED: RwLock<()> = RwLock::const_new(());
 
 /// Plays a test beside others.
-pub(crate) async fn beside(name: &str, play: impl AsyncFnOnce(&Stage) -> Result<()>) -> Result<()> {
+pub async fn beside(name: &str, play: impl AsyncFnOnce(&Stage) -> Result<()>) -> Result<()> {
     let _others = SERVED.read().await;
     on_stage(name, play).await
 }
 
 /// Plays a test alone. `federlet serve` runs again afterwards, whatever the test did.
-pub(crate) async fn alone(name: &str, play: impl AsyncFnOnce(&Stage) -> Result<()>) -> Result<()> {
+pub async fn alone(name: &str, play: impl AsyncFnOnce(&Stage) -> Result<()>) -> Result<()> {
     let _nobody = SERVED.write().await;
     on_stage(name, async |stage| {
         let played = play(stage).await;
@@ -36,12 +37,12 @@ pub(crate) async fn alone(name: &str, play: impl AsyncFnOnce(&Stage) -> Result<(
 }
 
 /// A placement on both members, one to two.
-pub(crate) fn one_to_two() -> Value {
+pub fn one_to_two() -> Value {
     weights(1, 2)
 }
 
 /// A placement on both members with these weights.
-pub(crate) fn weights(first: i64, second: i64) -> Value {
+pub fn weights(first: i64, second: i64) -> Value {
     json!({
         "clusterAffinity": {"clusterNames": [MEMBER1, MEMBER2]},
         "replicaScheduling": {
@@ -54,7 +55,7 @@ pub(crate) fn weights(first: i64, second: i64) -> Value {
 }
 
 /// A policy for one object.
-pub(crate) fn policy(name: &str, kind: &str, object: &str, placement: &Value) -> Value {
+pub fn policy(name: &str, kind: &str, object: &str, placement: &Value) -> Value {
     let version = match kind {
         "Pod" => "v1",
         "Job" | "CronJob" => "batch/v1",
@@ -69,7 +70,7 @@ pub(crate) fn policy(name: &str, kind: &str, object: &str, placement: &Value) ->
 }
 
 /// Containers that start at once and end at once, for a name.
-pub(crate) fn template(app: &str) -> Value {
+pub fn template(app: &str) -> Value {
     json!({
         "metadata": {"labels": {"app": app}},
         "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "app", "image": "nginx"}]},
@@ -77,7 +78,7 @@ pub(crate) fn template(app: &str) -> Value {
 }
 
 /// A Deployment.
-pub(crate) fn deployment(name: &str, replicas: u32) -> Value {
+pub fn deployment(name: &str, replicas: u32) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "labels": {"app": name}},
         "spec": {
@@ -87,7 +88,8 @@ pub(crate) fn deployment(name: &str, replicas: u32) -> Value {
 }
 
 /// A namespace of a test, with policies in it.
-pub(crate) trait Scene {
+#[expect(async_fn_in_trait, reason = "nobody needs to name these futures")]
+pub trait Scene {
     /// Creates or changes an object.
     async fn apply(&self, object: &Value) -> Result<()>;
     /// Creates or changes a policy, and waits until the namespace is covered.

@@ -5,16 +5,15 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use federlet_e2e::{
     Kubectl, SOON, audit,
-    fleet::{BEIJING, HANGZHOU, MEMBER1, MEMBER2, federlet},
+    fleet::{MEMBER1, MEMBER2, federlet},
     objects::pipe,
+    scene::{Scene, alone, beside, deployment, policy, weights},
+    sent::has_there,
 };
-use federlet_sandbox::eventually;
+use federlet_sandbox::{Cluster, eventually};
 use serde_json::{Value, json};
 
-use crate::{
-    copies::{both, copied, there},
-    scene::{Scene, alone, beside, deployment, policy, weights},
-};
+use crate::usual::{both, copied, there};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn logs_are_of_all_copies_and_exec_goes_into_one() -> Result<()> {
@@ -184,14 +183,18 @@ async fn an_override_is_for_the_copies_of_one_cluster() -> Result<()> {
     .await
 }
 
+/// The override `fewer`: one replica in the second member.
+fn one_in_member2(kind: &str, name: &str) -> Value {
+    json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy", "metadata": {"name": "fewer"}, "spec": {
+        "resourceSelectors": [{"apiVersion": "apps/v1", "kind": kind, "name": name}],
+        "overrideRules": [{"targetCluster": {"clusterNames": [MEMBER2]}, "overriders": {
+            "plaintext": [{"path": "/spec/replicas", "operator": "replace", "value": 1}]}}]}})
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_override_of_replicas_says_how_many_copies_a_cluster_has() -> Result<()> {
     beside("copyfewer", async |stage| {
-        let fewer = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy", "metadata": {"name": "fewer"},
-        "spec": {
-            "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}],
-            "overrideRules": [{"targetCluster": {"clusterNames": [MEMBER2]}, "overriders": {
-                "plaintext": [{"path": "/spec/replicas", "operator": "replace", "value": 1}]}}]}});
+        let fewer = one_in_member2("Deployment", "web");
         stage.apply(&fewer).await?;
         stage.obey(&policy("web", "Deployment", "web", &both())).await?;
         stage.create(&deployment("web", 3)).await?;
@@ -202,6 +205,26 @@ async fn an_override_of_replicas_says_how_many_copies_a_cluster_has() -> Result<
         copied(stage, "app=web", 2, 2, 2).await?;
         stage.apply(&fewer).await?;
         copied(stage, "app=web", 2, 2, 1).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_of_numbered_pods_has_copies_where_there_are_fewer() -> Result<()> {
+    beside("copynumbered", async |stage| {
+        let fewer = one_in_member2("StatefulSet", "db");
+        stage.apply(&fewer).await?;
+        stage.obey(&policy("db", "StatefulSet", "db", &both())).await?;
+        let mut set = deployment("db", 2);
+        set["kind"] = "StatefulSet".into();
+        set["spec"]["serviceName"] = "db".into();
+        set["spec"]["ordinals"] = json!({"start": 7});
+        stage.create(&set).await?;
+        stage.host.run("rollout status statefulset/db --timeout=120s").await?;
+        copied(stage, "app=db", 2, 2, 1).await?;
+        let names: Vec<String> = there(stage, "member2", "app=db").await?.into_keys().collect();
+        ensure!(names == ["db-7"], "member2 has {names:?}");
+        Ok(())
     })
     .await
 }
@@ -234,37 +257,58 @@ async fn pods_move_when_a_policy_divides_instead_and_back() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_edge_story_runs_in_both_regions() -> Result<()> {
     beside("copyedge", async |stage| {
-        let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/edge.yaml"))?;
-        let text = text.replace("namespace: edge", &format!("namespace: {}", stage.namespace));
-        let text = text.replace("nginx:1.27", "nginx");
-        let parts = text.split("\n---\n").filter(|part| !part.contains("kind: Namespace"));
-        let file = std::env::temp_dir().join(format!("{}.yaml", stage.namespace));
-        std::fs::write(&file, parts.collect::<Vec<_>>().join("\n---\n"))?;
-        let applied = stage.host.args(&["apply", "-f", &file.to_string_lossy()]).await;
-        std::fs::remove_file(&file)?;
-        applied?;
-        let edge = stage.fleet.sandbox.cluster("edge")?;
-        for (region, image) in [(BEIJING, "nginx"), (HANGZHOU, "registry.hangzhou.example.com/nginx")] {
-            let region = Kubectl::new(edge.clone(), &format!("{}-{region}", stage.namespace));
-            eventually("the region has its copy", 2 * SOON, async || {
-                let path = "jsonpath={.items[*].spec.containers[0].image}";
+        // The file as it is, with the namespace that it names.
+        let host = Kubectl::new(stage.fleet.host.clone(), "edge");
+        let played = edge_story(&host, stage.fleet.sandbox.cluster("edge")?).await;
+        if let Err(error) = &played {
+            let pods = host.run("get pods,deployments,services,rb -o wide").await.unwrap_or_default();
+            eprintln!("{error:#}\n{pods}");
+        }
+        host.run("delete namespace edge --timeout=120s").await?;
+        played
+    })
+    .await
+}
+
+async fn edge_story(host: &Kubectl, edge: Cluster) -> Result<()> {
+    host.args(&["apply", "-f", concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/edge.yaml")]).await?;
+    let regions = [
+        ("edge-ke-beijing-cluster", "nginx:1.27"),
+        ("edge-ke-hangzhou-cluster", "registry.hangzhou.example.com/nginx:1.27"),
+    ];
+    for replicas in [1, 2] {
+        host.run(&format!("scale deployment/nginx --replicas={replicas}")).await?;
+        for (namespace, image) in regions {
+            let region = Kubectl::new(edge.clone(), namespace);
+            eventually(&format!("{namespace} runs {replicas} of {image}"), 2 * SOON, async || {
+                let path = "jsonpath={.items[*].spec.containers[0].image} {.items[*].status.phase}";
                 let found = region.args(&["get", "pods", "-l", "app=nginx", "-o", path]).await?;
-                ensure!(found == image, "it has {found:?}");
+                let wanted = [vec![image; replicas], vec!["Running"; replicas]].concat().join(" ");
+                ensure!(found == wanted, "it has {found:?}");
+                Ok(())
+            })
+            .await?;
+            has_there(&region, "service/nginx-service", ".spec.ports[0].port", "80").await?;
+            eventually("the Service leads to the pods of the region", SOON, async || {
+                let path = "jsonpath={.items[*].endpoints[?(@.conditions.ready==true)].targetRef.kind}";
+                let words =
+                    ["get", "endpointslices", "-l", "kubernetes.io/service-name=nginx-service", "-o", path];
+                let found = region.args(&words).await?;
+                ensure!(found.split_whitespace().count() == replicas, "it leads to {found:?}");
                 Ok(())
             })
             .await?;
         }
-        // The one that can be pulled runs, the other says why it does not.
-        eventually("each copy says how it is", 2 * SOON, async || {
-            let found = stage.counts("app=nginx").await?;
-            ensure!(found.get(BEIJING) == Some(&1) && found.get("not ready") == Some(&2), "{found:?}");
-            let pods = stage.host.run("get pods -l app=nginx,!federlet.io/copy-of").await?;
-            ensure!(pods.contains("ImagePull"), "{pods}");
+        // A replica is Ready when it is so in every region.
+        eventually(&format!("the Deployment is {replicas}/{replicas}"), SOON, async || {
+            let shown = host.run("get deployment nginx --no-headers").await?;
+            let ready = shown.split_whitespace().nth(1).unwrap_or_default();
+            ensure!(ready == format!("{replicas}/{replicas}"), "{shown}");
             Ok(())
         })
-        .await
-    })
-    .await
+        .await?;
+    }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

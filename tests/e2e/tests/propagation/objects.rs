@@ -2,70 +2,13 @@
 
 use anyhow::{Result, ensure};
 use federlet_e2e::{
-    Kubectl, SOON,
+    SOON,
     fleet::{MEMBER1, MEMBER2},
-    stage::Stage,
+    scene::{Scene, beside},
+    sent::{applied, config_map, has_there, is_gone, member, sends, sends_one},
 };
 use federlet_sandbox::eventually;
-use serde_json::{Value, json};
-
-use crate::scene::{Scene, beside};
-
-/// A policy for objects of these kinds, on these clusters.
-pub(crate) fn sends(name: &str, kinds: &[(&str, &str)], clusters: &[&str]) -> Value {
-    let selectors: Vec<_> =
-        kinds.iter().map(|(version, kind)| json!({"apiVersion": version, "kind": kind})).collect();
-    json!({
-        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy", "metadata": {"name": name},
-        "spec": {
-            "resourceSelectors": selectors, "placement": {"clusterAffinity": {"clusterNames": clusters}},
-        },
-    })
-}
-
-/// One object alone, so that `kube-root-ca.crt` and others stay where they are.
-pub(crate) fn sends_one(name: &str, version: &str, kind: &str, object: &str, clusters: &[&str]) -> Value {
-    let mut policy = sends(name, &[(version, kind)], clusters);
-    policy["spec"]["resourceSelectors"][0]["name"] = json!(object);
-    policy
-}
-
-pub(crate) fn config_map(name: &str, value: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"app": name}}, "data": {"key": value}})
-}
-
-/// kubectl in a member, in the namespace of the test.
-pub(crate) fn member(stage: &Stage, name: &str) -> Result<Kubectl> {
-    Ok(Kubectl::new(stage.fleet.sandbox.cluster(name)?, &stage.namespace))
-}
-
-/// Waits until a field of an object in a member is this; `<none>` if the object is not there.
-pub(crate) async fn has_there(member: &Kubectl, object: &str, path: &str, expected: &str) -> Result<()> {
-    eventually(&format!("{object} has {path} = {expected}"), SOON, async || {
-        let words = ["get", object, "--ignore-not-found", "-o", &format!("jsonpath=x{{{path}}}")];
-        let found = member.args(&words).await?;
-        let found = found.strip_prefix('x').unwrap_or("<none>");
-        ensure!(found == expected, "it is {found:?}");
-        Ok(())
-    })
-    .await
-}
-
-pub(crate) async fn is_gone(member: &Kubectl, object: &str) -> Result<()> {
-    has_there(member, object, ".metadata.name", "<none>").await
-}
-
-/// Waits until a binding says that all copies are as they should be.
-pub(crate) async fn applied(stage: &Stage, binding: &str) -> Result<Value> {
-    eventually(&format!("{binding} is applied"), SOON, async || {
-        let found: Value = serde_json::from_str(&stage.host.args(&["get", binding, "-o", "json"]).await?)?;
-        let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let good = conditions.iter().any(|one| one["type"] == "FullyApplied" && one["status"] == "True");
-        ensure!(good, "it says {}", found["status"]);
-        Ok(found)
-    })
-    .await
-}
+use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_go_to_their_members_and_differ_by_override() -> Result<()> {
@@ -171,7 +114,20 @@ async fn addresses_of_load_balancers_come_back() -> Result<()> {
         ensure!(items.iter().all(|item| item["health"] == "Healthy"), "{items:?}");
         // One cluster less is one address less.
         stage.apply(&sends_one("web", "v1", "Service", "web", &[MEMBER1])).await?;
-        has_there(&stage.host, "service/web", ".status.loadBalancer.ingress[*].ip", "192.0.2.2").await
+        has_there(&stage.host, "service/web", ".status.loadBalancer.ingress[*].ip", "192.0.2.2").await?;
+        // Those of an Ingress do, too.
+        let (version, name) = ("networking.k8s.io/v1", "door");
+        stage
+            .apply(&json!({"apiVersion": version, "kind": "Ingress", "metadata": {"name": name},
+                "spec": {"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}}}))
+            .await?;
+        stage.apply(&sends_one(name, version, "Ingress", name, &[MEMBER1])).await?;
+        let member = member(stage, "member1")?;
+        has_there(&member, "ingress/door", ".spec.defaultBackend.service.name", "web").await?;
+        let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.3"}]}}}).to_string();
+        let words = ["patch", "ingress", name, "--subresource=status", "--type=merge", "-p", &status];
+        member.args(&words).await?;
+        has_there(&stage.host, "ingress/door", ".status.loadBalancer.ingress[*].ip", "192.0.2.3").await
     })
     .await
 }

@@ -4,15 +4,13 @@ use anyhow::{Context, Result, ensure};
 use federlet_e2e::{
     Kubectl, SOON,
     fleet::{BEIJING, HANGZHOU, MEMBER1, MEMBER2},
+    objects::pipe,
+    scene::{Scene, beside, template},
+    sent::{applied, config_map, has_there, is_gone, member, sends_one},
     stage::Stage,
 };
 use federlet_sandbox::eventually;
 use serde_json::{Value, json};
-
-use crate::{
-    objects::{applied, config_map, has_there, is_gone, member, sends_one},
-    scene::{Scene, beside, template},
-};
 
 /// A policy for one object without a namespace.
 fn sends_cluster(name: &str, version: &str, kind: &str, object: &str, clusters: &[&str]) -> Value {
@@ -106,6 +104,87 @@ async fn widgets(stage: &Stage, group: &str) -> Result<()> {
     stage.host.args(&["delete", &format!("widgets.{group}/w")]).await?;
     is_gone(&one, &format!("widgets.{group}/w")).await?;
     is_gone(&two, &format!("widgets.{group}/w")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_outlive_the_version_that_their_policy_names() -> Result<()> {
+    beside("versions", async |stage| {
+        let group = format!("{}.example.com", stage.namespace);
+        let played = versions(stage, &group).await;
+        let role = own(stage, "gadgets");
+        member(stage, "member1")?.args(&["delete", "clusterrole", &role, "--ignore-not-found"]).await?;
+        let mine = [
+            format!("cpp/{}", own(stage, "crd")),
+            format!("crd/gadgets.{group}"),
+            format!("clusterrole/{role}"),
+        ];
+        cleanly(stage, &mine, played).await
+    })
+    .await
+}
+
+async fn versions(stage: &Stage, group: &str) -> Result<()> {
+    let one = member(stage, "member1")?;
+    let definition = |beta: bool, stable: bool| {
+        let version = |name: &str, served: bool, storage: bool| {
+            json!({"name": name, "served": served, "storage": storage, "schema": {"openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true}}})
+        };
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("gadgets.{group}")},
+            "spec": {"group": group, "scope": "Namespaced", "names": {"kind": "Gadget", "plural": "gadgets", "singular": "gadget"},
+                "versions": [version("v1beta1", beta, false), version("v1", stable, true)]}})
+    };
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": own(stage, "gadgets"), "labels": {"federlet.io/objects": "true"}},
+        "rules": [{"apiGroups": [group], "resources": ["gadgets"], "verbs": ["get", "list", "watch", "create", "patch", "delete"]}]});
+    for kubectl in [&stage.host, &one] {
+        pipe(kubectl, &["apply", "-f", "-"], &role).await?;
+    }
+    stage.apply(&definition(true, true)).await?;
+    let crd = format!("gadgets.{group}");
+    let mut sent = sends_cluster(
+        &own(stage, "crd"),
+        "apiextensions.k8s.io/v1",
+        "CustomResourceDefinition",
+        &crd,
+        &[MEMBER1],
+    );
+    stage.apply(&sent).await?;
+    has_there(&one, &format!("crd/{crd}"), ".spec.versions[*].served", "true true").await?;
+    // The member goes on serving both.
+    sent["spec"]["suspension"] = json!({"dispatching": true});
+    stage.apply(&sent).await?;
+    let beta = format!("{group}/v1beta1");
+    let gadget =
+        json!({"apiVersion": beta, "kind": "Gadget", "metadata": {"name": "g"}, "spec": {"size": 3}});
+    eventually("the host takes it", SOON, async || stage.apply(&gadget).await).await?;
+    stage.apply(&sends_one("gadgets", &beta, "Gadget", "g", &[MEMBER1])).await?;
+    let copy = format!("gadgets.v1.{group}/g");
+    has_there(&one, &copy, ".spec.size", "3").await?;
+    let uid = one.args(&["get", &copy, "-o", "jsonpath={.metadata.uid}"]).await?;
+    let says = async |status: &str, word: &str| {
+        eventually(&format!("the policy says {word:?}"), SOON, async || {
+            let path = "jsonpath={.status.conditions[?(@.type==\"ObjectsReadable\")]}";
+            let said = stage.host.args(&["get", "pp", "gadgets", "-o", path]).await?;
+            ensure!(said.contains(&format!("\"status\":\"{status}\"")) && said.contains(word), "{said}");
+            Ok(())
+        })
+        .await
+    };
+    // The objects are alive under another version; then under none, for their definition is still there.
+    stage.apply(&definition(false, true)).await?;
+    says("False", &format!("serves it as {group}/v1 only")).await?;
+    if stage.apply(&definition(false, false)).await.is_ok() {
+        says("False", "though its CustomResourceDefinition is there").await?;
+    }
+    has_there(&one, &copy, ".metadata.uid", &uid).await?;
+    stage.apply(&definition(true, true)).await?;
+    says("True", "can be read").await?;
+    has_there(&one, &copy, ".metadata.uid", &uid).await?;
+    // A definition that goes takes its objects along, and their copies.
+    stage.host.args(&["delete", "crd", &crd]).await?;
+    is_gone(&one, &format!("crd/{crd}")).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
