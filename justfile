@@ -28,6 +28,7 @@ bench *args:
     cargo compare kubelets {{args}}
     cargo compare members {{args}}
     cargo compare webhook
+    cargo compare matching
 
 # Format the code.
 fmt:
