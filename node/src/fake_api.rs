@@ -7,6 +7,11 @@ use kube::{Client, client::Body};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+use crate::{
+    contract::NodeName,
+    node::{HostVersion, NodeTemplate},
+};
+
 /// What was asked, as `GET /api/v1/nodes/n`.
 #[derive(Clone, Default)]
 pub(crate) struct Asked(Arc<Mutex<Vec<String>>>);
@@ -45,4 +50,17 @@ pub(crate) fn failure(status: StatusCode) -> (StatusCode, Value) {
     let body =
         json!({"kind": "Status", "status": "Failure", "message": "told to", "reason": reason, "code": code});
     (status, body)
+}
+
+/// A node called `n` on a host of version 1.35.
+pub(crate) fn template() -> NodeTemplate {
+    NodeTemplate {
+        name: NodeName::new("n").unwrap(),
+        os: "linux".into(),
+        arch: "amd64".into(),
+        taints: Vec::new(),
+        address: None,
+        kubelet_port: 10250,
+        host: HostVersion::new("v1.35.4", "35"),
+    }
 }

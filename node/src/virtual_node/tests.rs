@@ -6,12 +6,11 @@ use http::StatusCode;
 use super::*;
 use crate::{
     contract::{
-        ChangeStream, NodeName, NodeProvider, Pod, PodId, PodKey, PodLifecycleHandler, PodNotifier,
-        PodStreams, ProviderError, ReportStream,
+        ChangeStream, NodeProvider, Pod, PodId, PodKey, PodLifecycleHandler, PodNotifier, PodStreams,
+        ProviderError, ReportStream,
     },
-    fake_api::{failure, fake_api},
+    fake_api::{failure, fake_api, template},
     memory::MemoryProvider,
-    node::HostVersion,
     pods::Scope,
 };
 
@@ -72,17 +71,8 @@ async fn a_node_of_which_a_part_failed_begins_anew() {
     let (client, _) = fake_api(|_| failure(StatusCode::NOT_FOUND));
     let (provider, host_pods) =
         (Arc::new(Fragile::default()), HostPods::new(Scope::Shared, None, Arc::default()));
-    let name = NodeName::new("n").unwrap();
     let node = VirtualNode {
-        template: NodeTemplate {
-            name: name.clone(),
-            os: "linux".into(),
-            arch: "amd64".into(),
-            taints: Vec::new(),
-            address: None,
-            kubelet_port: 10250,
-            host: HostVersion::new("v1.35.4", "35"),
-        },
+        template: template(),
         provider: provider.clone(),
         client: client.clone(),
         heartbeat_client: client,
@@ -110,5 +100,5 @@ async fn a_node_of_which_a_part_failed_begins_anew() {
     tokio::time::timeout(Duration::from_secs(60), works).await.unwrap();
     stop.cancel();
     running.await.unwrap();
-    assert!(host_pods.node(&name).is_none());
+    assert!(host_pods.node(&template().name).is_none());
 }

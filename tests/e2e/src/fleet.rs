@@ -1,6 +1,7 @@
 //! Federlet as a person runs it: one `federlet serve`, and members that joined by `federlet join`.
 
 use std::{
+    collections::BTreeMap,
     path::PathBuf,
     process::Stdio,
     sync::{
@@ -130,8 +131,18 @@ pub const HOST_RIGHTS: [&str; 2] = [
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../provider/rbac/host-secrets.yaml"),
 ];
 
-/// A kubeconfig of the account that an installation gives to `federlet serve`.
+/// A kubeconfig of the account that an installation gives to `federlet serve`; that is made when the first one asks.
 async fn as_installed(host: &Cluster) -> Result<String> {
+    static MADE: Mutex<BTreeMap<PathBuf, String>> = Mutex::const_new(BTreeMap::new());
+    let mut made = MADE.lock().await;
+    let place = host.admin_kubeconfig();
+    if !made.contains_key(place) {
+        made.insert(place.to_owned(), install(host).await?);
+    }
+    made.get(place).cloned().context("it was made")
+}
+
+async fn install(host: &Cluster) -> Result<String> {
     let made = host.kubectl_output(&["create", "namespace", "federlet-system"]).await;
     if let Err(error) = made {
         ensure!(error.to_string().contains("AlreadyExists"), "{error:#}");

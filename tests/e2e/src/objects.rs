@@ -1,10 +1,13 @@
 //! What tests create.
 
-use std::process::Stdio;
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use federlet_sandbox::Cluster;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
 
 use crate::Kubectl;
 
@@ -28,16 +31,41 @@ pub async fn create(kubectl: &Kubectl, object: &Value) -> Result<()> {
     Ok(())
 }
 
-/// kubectl with an object on its standard input; what it printed.
+/// kubectl with an object in place of the `-` among its words; what it printed.
 pub async fn pipe(kubectl: &Kubectl, words: &[&str], object: &Value) -> Result<String> {
-    let mut command = kubectl.command(words)?;
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    let mut stdin = child.stdin.take().context("no standard input")?;
-    stdin.write_all(object.to_string().as_bytes()).await?;
-    drop(stdin);
-    let output = child.wait_with_output().await?;
-    ensure!(output.status.success(), "kubectl {} ended with {}", words.join(" "), output.status);
-    Ok(String::from_utf8(output.stdout)?)
+    let draft = Draft::of(object)?;
+    kubectl.args(&draft.among(words)?).await
+}
+
+/// The same, in no namespace but those of the objects.
+pub async fn pipe_to(cluster: &Cluster, words: &[&str], object: &Value) -> Result<String> {
+    let draft = Draft::of(object)?;
+    cluster.kubectl_output(&draft.among(words)?).await
+}
+
+/// A file with an object, for as long as this lives.
+struct Draft(PathBuf);
+
+impl Draft {
+    fn of(object: &Value) -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("federlet-object-{}-{number}", std::process::id()));
+        let draft = Self(path);
+        std::fs::write(&draft.0, object.to_string())?;
+        Ok(draft)
+    }
+
+    fn among<'a>(&'a self, words: &[&'a str]) -> Result<Vec<&'a str>> {
+        let path = self.0.to_str().context("the path is no text")?;
+        Ok(words.iter().map(|word| if *word == "-" { path } else { word }).collect())
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.0).ok();
+    }
 }
 
 /// A workload of this kind.

@@ -20,5 +20,7 @@ mod played;
 mod refusals;
 #[path = "policy/room.rs"]
 mod room;
+#[path = "policy/thousand.rs"]
+mod thousand;
 #[path = "policy/words.rs"]
 mod words;

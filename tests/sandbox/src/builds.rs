@@ -37,6 +37,14 @@ const METRICS_SERVER: Single = Single {
 };
 const COREDNS: Single = Single { program: "coredns", version: "1.13.1", package: ".", stamp: "" };
 
+/// For tests alone.
+const RESIDENT_KUBECTL: Single = Single {
+    program: "kubectl-that-stays",
+    version: "1.35.4",
+    package: ".",
+    stamp: "-X k8s.io/component-base/version.gitVersion=v1.35.4",
+};
+
 struct Single {
     program: &'static str,
     version: &'static str,
@@ -88,6 +96,16 @@ impl Binaries {
             self.ensure_set(&set, progress).await?;
         }
         Ok(())
+    }
+
+    /// Builds what tests need besides.
+    pub async fn ensure_for_tests(&self, progress: &Progress) -> Result<()> {
+        self.ensure_set(&RESIDENT_KUBECTL.set(), progress).await
+    }
+
+    /// A kubectl that runs many commands in one process.
+    pub fn resident_kubectl(&self) -> Result<PathBuf> {
+        self.built(&RESIDENT_KUBECTL.set(), RESIDENT_KUBECTL.program)
     }
 
     /// A program of Kubernetes.
@@ -288,7 +306,14 @@ mod tests {
 
     #[test]
     fn every_set_has_its_module_and_a_digest_of_its_own() {
-        let sets = [ETCD.set(), HELM.set(), KWOK.set(), COREDNS.set(), Set::kubernetes("1.35.4").unwrap()];
+        let sets = [
+            ETCD.set(),
+            HELM.set(),
+            KWOK.set(),
+            COREDNS.set(),
+            RESIDENT_KUBECTL.set(),
+            Set::kubernetes("1.35.4").unwrap(),
+        ];
         let digests: std::collections::HashSet<_> = sets.iter().map(|set| set.digest().unwrap()).collect();
         assert_eq!(digests.len(), sets.len());
     }

@@ -15,6 +15,7 @@ use crate::{
     certificates::Certificates,
     component, kubeconfig, network,
     plan::{ClusterPlan, Plan},
+    resident,
     state::State,
 };
 
@@ -83,11 +84,21 @@ impl Cluster {
 
     /// Runs kubectl with these words and returns what it printed. One that waits for ever is ended with an error.
     pub async fn kubectl_output(&self, words: &[&str]) -> Result<String> {
-        let mut command = self.kubectl()?;
         let patience = std::time::Duration::from_secs(300);
-        tokio::time::timeout(patience, crate::shell::output(command.args(words)))
+        tokio::time::timeout(patience, self.run_kubectl(words))
             .await
             .with_context(|| format!("`kubectl {}` does not end", words.join(" ")))?
+    }
+
+    async fn run_kubectl(&self, words: &[&str]) -> Result<String> {
+        let resident = Binaries::new()?.resident_kubectl().ok();
+        match resident.filter(|_| resident::takes(&self.plan.kubernetes, words)) {
+            Some(program) => {
+                let kubeconfig = format!("--kubeconfig={}", self.kubeconfig.display());
+                resident::output(&program, &[&[kubeconfig.as_str()], words].concat()).await
+            }
+            None => crate::shell::output(self.kubectl()?.args(words)).await,
+        }
     }
 
     /// Cuts it off from every other cluster and from this machine.

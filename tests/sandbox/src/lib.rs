@@ -31,6 +31,7 @@ pub mod preflight;
 pub mod process;
 pub mod progress;
 pub mod registry;
+pub mod resident;
 pub mod shell;
 pub mod state;
 pub mod status;

@@ -67,7 +67,9 @@ async fn prepare(progress: &Progress) -> Result<()> {
     packages::ensure(progress).await?;
     let versions = builds::kubernetes_versions();
     let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
-    builds::Binaries::new()?.ensure(&versions, progress).await
+    let binaries = builds::Binaries::new()?;
+    binaries.ensure(&versions, progress).await?;
+    binaries.ensure_for_tests(progress).await
 }
 
 /// One `cargo test`. What it says goes to the terminal, with a word before each line where several run at once.

@@ -3,10 +3,8 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    contract::NodeName,
-    fake_api::{Asked, failure, fake_api},
+    fake_api::{Asked, failure, fake_api, template},
     memory::MemoryProvider,
-    node::HostVersion,
 };
 
 /// A controller that knows all that it has to say, on a host that takes it.
@@ -16,20 +14,11 @@ fn controller() -> (NodeController, Asked) {
         get if get.starts_with("GET") => failure(StatusCode::NOT_FOUND),
         _ => (StatusCode::OK, node.clone()),
     });
-    let template = NodeTemplate {
-        name: NodeName::new("n").unwrap(),
-        os: "linux".into(),
-        arch: "amd64".into(),
-        taints: Vec::new(),
-        address: None,
-        kubelet_port: 10250,
-        host: HostVersion::new("v1.35.4", "35"),
-    };
     let (provider, settings) = (Arc::new(MemoryProvider::default()), NodeSettings::default());
     let mut controller = NodeController::new(
         client.clone(),
         client,
-        template,
+        template(),
         provider,
         settings,
         Arc::default(),

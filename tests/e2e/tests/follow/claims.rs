@@ -35,6 +35,23 @@ fn claim(stage: &Stage, name: &str, class: Option<&str>) -> Value {
     claim
 }
 
+/// Makes a claim as if the host's scheduler had chosen the node for it.
+async fn choose(stage: &Stage, name: &str) -> Result<()> {
+    let mut chosen = claim(stage, name, Some(&stage.node));
+    chosen["metadata"]["annotations"] = json!({ "volume.kubernetes.io/selected-node": stage.node });
+    stage.host.create(&chosen).await.map(drop)
+}
+
+/// Waits until a claim of the host is bound; its volume.
+async fn bound(stage: &Stage, name: &str) -> Result<String> {
+    eventually("the claim is bound", SOON, async || {
+        let claim = stage.host.get("PersistentVolumeClaim", name).await?.context("no claim")?;
+        ensure!(claim["status"]["phase"] == "Bound", "{}", claim["status"]);
+        Ok(claim["spec"]["volumeName"].as_str().unwrap_or_default().to_owned())
+    })
+    .await
+}
+
 fn using(claim: &str) -> Value {
     json!({ "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": claim } }] })
 }
@@ -188,16 +205,8 @@ async fn data_that_is_to_be_kept_is_kept() -> Result<()> {
     staged("retain", async |stage| {
         let running = stage.start(QUICK).await?;
         classes(stage).await?;
-        let mut kept = claim(stage, "kept", Some(&stage.node));
-        // As if the host's scheduler had chosen the node.
-        kept["metadata"]["annotations"] = json!({ "volume.kubernetes.io/selected-node": stage.node });
-        stage.host.create(&kept).await?;
-        let volume = eventually("the claim is bound", SOON, async || {
-            let claim = stage.host.get("PersistentVolumeClaim", "kept").await?.context("no claim")?;
-            ensure!(claim["status"]["phase"] == "Bound", "{}", claim["status"]);
-            Ok(claim["spec"]["volumeName"].as_str().unwrap_or_default().to_owned())
-        })
-        .await?;
+        choose(stage, "kept").await?;
+        let volume = bound(stage, "kept").await?;
         let there = member_claim(stage, "kept").await?;
         let volumes: Api<PersistentVolume> = Api::all(stage.host.client.clone());
         let keep = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
@@ -274,12 +283,7 @@ async fn data_of_the_host_is_not_shown_as_an_empty_volume() -> Result<()> {
         volumes.create(&PostParams::default(), &serde_json::from_value(volume)?).await?;
         let tried = async {
             stage.host.create(&claim(stage, "data", Some("by-hand"))).await?;
-            eventually("the claim is bound", SOON, async || {
-                let claim = stage.host.get("PersistentVolumeClaim", "data").await?.context("no claim")?;
-                ensure!(claim["status"]["phase"] == "Bound", "{}", claim["status"]);
-                Ok(())
-            })
-            .await?;
+            bound(stage, "data").await?;
             let pod = stage.pod("web", &using("data")).await?;
             let refusal = running.bring(&pod).await.expect_err("its data is not there");
             ensure!(refusal.reason() == "VolumeOnHost" && refusal.to_string().contains(&name), "{refusal}");
@@ -306,18 +310,8 @@ async fn data_that_is_gone_or_elsewhere_is_said() -> Result<()> {
     staged("gone", async |stage| {
         let running = stage.start(QUICK).await?;
         classes(stage).await?;
-        let mut lost = claim(stage, "lost", Some(&stage.node));
-        lost["metadata"]["annotations"] = json!({ "volume.kubernetes.io/selected-node": stage.node });
-        stage.host.create(&lost).await?;
-        let bound = async |name: &str| {
-            eventually("the claim is bound", SOON, async || {
-                let claim = stage.host.get("PersistentVolumeClaim", name).await?.context("no claim")?;
-                ensure!(claim["status"]["phase"] == "Bound", "{}", claim["status"]);
-                Ok(claim["spec"]["volumeName"].as_str().unwrap_or_default().to_owned())
-            })
-            .await
-        };
-        let volume = bound("lost").await?;
+        choose(stage, "lost").await?;
+        let volume = bound(stage, "lost").await?;
         // A volume as one of another node looks.
         let volumes: Api<PersistentVolume> = Api::all(stage.host.client.clone());
         let mut other = serde_json::to_value(volumes.get(&volume).await?)?;
@@ -332,7 +326,7 @@ async fn data_that_is_gone_or_elsewhere_is_said() -> Result<()> {
             let mut elsewhere = claim(stage, "elsewhere", Some(&stage.node));
             elsewhere["spec"]["volumeName"] = name.clone().into();
             stage.host.create(&elsewhere).await?;
-            bound("elsewhere").await?;
+            bound(stage, "elsewhere").await?;
             let pod = stage.pod("elsewhere", &using("elsewhere")).await?;
             let refusal = running.bring(&pod).await.expect_err("its data is in another member");
             ensure!(

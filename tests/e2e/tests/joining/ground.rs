@@ -1,15 +1,16 @@
 //! A host that nobody joined, and ways to look at it.
 
-use std::{path::Path, process::Stdio};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use federlet_e2e::{
     Kubectl, SOON,
     fleet::{Serve, federlet},
+    objects::pipe_to,
 };
 use federlet_sandbox::{Cluster, Sandbox, eventually};
 use serde_json::{Value, json};
-use tokio::{io::AsyncWriteExt, sync::Mutex};
+use tokio::sync::Mutex;
 
 static ALONE: Mutex<()> = Mutex::const_new(());
 
@@ -84,14 +85,7 @@ impl Ground {
 
     /// Creates or changes objects on the host.
     pub(crate) async fn apply(&self, object: &Value) -> Result<()> {
-        let mut command = self.host.kubectl()?;
-        command.args(["apply", "-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null());
-        let mut child = command.spawn()?;
-        let mut stdin = child.stdin.take().context("no standard input")?;
-        stdin.write_all(object.to_string().as_bytes()).await?;
-        drop(stdin);
-        ensure!(child.wait().await?.success(), "kubectl apply failed");
-        Ok(())
+        pipe_to(&self.host, &["apply", "-f", "-"], object).await.map(drop)
     }
 
     /// Status, reason and message of a condition of a Cluster.

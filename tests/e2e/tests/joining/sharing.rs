@@ -96,11 +96,14 @@ pub(crate) async fn clean(
     ground.host.kubectl_output(&["delete", "storageclass", CLASS, "--ignore-not-found"]).await.map(drop)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_of_the_host_takes_along_only_what_is_ours() -> Result<()> {
-    on_ground("sharing", async |ground| {
+/// Plays a test in namespaces of a member that joined, with claims; then takes them away with the volumes that it made.
+async fn in_namespaces(
+    name: &str,
+    names: &[&str],
+    play: impl AsyncFnOnce(&Ground, &Cluster, &mut Vec<String>) -> Result<()>,
+) -> Result<()> {
+    on_ground(name, async |ground| {
         let member = ground.member("member1")?;
-        let names = ["j-plain", "j-shared", "j-kept"];
         ground.join(NODE, "member1", &[]).await?;
         storage(ground).await?;
         let mut volumes = vec![];
@@ -108,114 +111,98 @@ async fn a_namespace_of_the_host_takes_along_only_what_is_ours() -> Result<()> {
             for name in names {
                 open(ground, name).await?;
             }
-            let theirs = Kubectl::new(member.clone(), "j-shared");
-            theirs.run("create configmap theirs --from-literal=a=b").await?;
-            volumes.push(bound(ground, "j-kept", "kept", "Retain").await?);
-            volumes.push(bound(ground, "j-plain", "scratch", "Delete").await?);
-            let kept = Kubectl::new(member.clone(), "j-kept");
-            let data = kept.run("get pvc kept -o jsonpath={.metadata.uid}").await?;
-            for name in names {
-                ground.host.kubectl_output(&["delete", "namespace", name, "--timeout=60s"]).await?;
-            }
-            gone(&member, "namespace", "j-plain").await?;
-            gone(&ground.host, "pv", &volumes[1]).await?;
-            for name in ["j-shared", "j-kept"] {
-                let_go(&member, name).await?;
-            }
-            theirs.run("get configmap theirs").await?;
-            ensure!(kept.run("get pvc kept -o jsonpath={.metadata.uid}").await? == data, "the data is gone");
-            // A namespace of that name may use it again, and does not take it along either.
-            open(ground, "j-shared").await?;
-            ground.host.kubectl_output(&["delete", "namespace", "j-shared", "--timeout=60s"]).await?;
-            let_go(&member, "j-shared").await?;
-            theirs.run("get configmap theirs").await.map(drop)
+            play(ground, &member, &mut volumes).await
         }
         .await;
         let volumes: Vec<&str> = volumes.iter().map(String::as_str).collect();
-        clean(ground, &member, &names, &volumes).await?;
+        clean(ground, &member, names, &volumes).await?;
         played
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_of_the_host_takes_along_only_what_is_ours() -> Result<()> {
+    let names = ["j-plain", "j-shared", "j-kept"];
+    in_namespaces("sharing", &names, async |ground, member, volumes| {
+        let theirs = Kubectl::new(member.clone(), "j-shared");
+        theirs.run("create configmap theirs --from-literal=a=b").await?;
+        volumes.push(bound(ground, "j-kept", "kept", "Retain").await?);
+        volumes.push(bound(ground, "j-plain", "scratch", "Delete").await?);
+        let kept = Kubectl::new(member.clone(), "j-kept");
+        let data = kept.run("get pvc kept -o jsonpath={.metadata.uid}").await?;
+        for name in names {
+            ground.host.kubectl_output(&["delete", "namespace", name, "--timeout=60s"]).await?;
+        }
+        gone(member, "namespace", "j-plain").await?;
+        gone(&ground.host, "pv", &volumes[1]).await?;
+        for name in ["j-shared", "j-kept"] {
+            let_go(member, name).await?;
+        }
+        theirs.run("get configmap theirs").await?;
+        ensure!(kept.run("get pvc kept -o jsonpath={.metadata.uid}").await? == data, "the data is gone");
+        // A namespace of that name may use it again, and does not take it along either.
+        open(ground, "j-shared").await?;
+        ground.host.kubectl_output(&["delete", "namespace", "j-shared", "--timeout=60s"]).await?;
+        let_go(member, "j-shared").await?;
+        theirs.run("get configmap theirs").await.map(drop)
     })
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn leaving_a_member_takes_along_only_what_is_ours() -> Result<()> {
-    on_ground("leaving-others", async |ground| {
-        let member = ground.member("member1")?;
-        let names = ["j-left", "j-theirs", "j-data"];
-        ground.join(NODE, "member1", &[]).await?;
-        storage(ground).await?;
-        let mut volumes = vec![];
-        let played = async {
-            for name in names {
-                open(ground, name).await?;
-            }
-            let theirs = Kubectl::new(member.clone(), "j-theirs");
-            theirs.run("create secret generic theirs --from-literal=a=b").await?;
-            volumes.push(bound(ground, "j-data", "kept", "Retain").await?);
-            volumes.push(bound(ground, "j-left", "scratch", "Delete").await?);
-            let data = Kubectl::new(member.clone(), "j-data");
-            let kept = data.run("get pvc kept -o jsonpath={.metadata.uid}").await?;
-            ground.federlet(&["unjoin", NODE]).await?;
-            gone(&member, "namespace", "j-left").await?;
-            for name in ["j-theirs", "j-data"] {
-                let_go(&member, name).await?;
-            }
-            theirs.run("get secret theirs").await?;
-            ensure!(data.run("get pvc kept -o jsonpath={.metadata.uid}").await? == kept, "the data is gone");
-            // On the host, the volume whose data is kept stays; the other goes with the claim that it is bound to.
-            ground.host.kubectl_output(&["get", "pv", &volumes[0]]).await?;
-            ground.kubectl("j-left").run("delete pvc scratch --timeout=30s").await?;
-            gone(&ground.host, "pv", &volumes[1]).await
+    let names = ["j-left", "j-theirs", "j-data"];
+    in_namespaces("leaving-others", &names, async |ground, member, volumes| {
+        let theirs = Kubectl::new(member.clone(), "j-theirs");
+        theirs.run("create secret generic theirs --from-literal=a=b").await?;
+        volumes.push(bound(ground, "j-data", "kept", "Retain").await?);
+        volumes.push(bound(ground, "j-left", "scratch", "Delete").await?);
+        let data = Kubectl::new(member.clone(), "j-data");
+        let kept = data.run("get pvc kept -o jsonpath={.metadata.uid}").await?;
+        ground.federlet(&["unjoin", NODE]).await?;
+        gone(member, "namespace", "j-left").await?;
+        for name in ["j-theirs", "j-data"] {
+            let_go(member, name).await?;
         }
-        .await;
-        let volumes: Vec<&str> = volumes.iter().map(String::as_str).collect();
-        clean(ground, &member, &names, &volumes).await?;
-        played
+        theirs.run("get secret theirs").await?;
+        ensure!(data.run("get pvc kept -o jsonpath={.metadata.uid}").await? == kept, "the data is gone");
+        // On the host, the volume whose data is kept stays; the other goes with the claim that it is bound to.
+        ground.host.kubectl_output(&["get", "pv", &volumes[0]]).await?;
+        ground.kubectl("j-left").run("delete pvc scratch --timeout=30s").await?;
+        gone(&ground.host, "pv", &volumes[1]).await
     })
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn data_that_was_kept_is_found_again_when_its_member_is_back() -> Result<()> {
-    on_ground("back", async |ground| {
-        let member = ground.member("member1")?;
-        let names = ["j-back"];
+    in_namespaces("back", &["j-back"], async |ground, member, volumes| {
+        volumes.push(bound(ground, "j-back", "kept", "Retain").await?);
+        let there = Kubectl::new(member.clone(), "j-back");
+        let uid = there.run("get pvc kept -o jsonpath={.metadata.uid}").await?;
+        ground.federlet(&["unjoin", NODE]).await?;
+        let_go(member, "j-back").await?;
         ground.join(NODE, "member1", &[]).await?;
-        storage(ground).await?;
-        let mut volumes = vec![];
-        let played = async {
-            open(ground, "j-back").await?;
-            volumes.push(bound(ground, "j-back", "kept", "Retain").await?);
-            let there = Kubectl::new(member.clone(), "j-back");
-            let uid = there.run("get pvc kept -o jsonpath={.metadata.uid}").await?;
-            ground.federlet(&["unjoin", NODE]).await?;
-            let_go(&member, "j-back").await?;
-            ground.join(NODE, "member1", &[]).await?;
-            let mut db = pod("db", NODE);
-            db["metadata"]["namespace"] = "j-back".into();
-            db["spec"]["volumes"] = json!([{"name": "d", "persistentVolumeClaim": {"claimName": "kept"}}]);
-            ground.apply(&db).await?;
-            eventually("the pod is in the member, with its data", SOON, async || {
-                there.run("get pod db").await?;
-                let now = there
-                    .args(&[
-                        "get",
-                        "pvc",
-                        "kept",
-                        "-o",
-                        "jsonpath={.metadata.uid} {.metadata.labels.federlet\\.io/node}",
-                    ])
-                    .await?;
-                ensure!(now == format!("{uid} {NODE}"), "it was {uid} and is {now:?}");
-                Ok(())
-            })
-            .await
-        }
-        .await;
-        let volumes: Vec<&str> = volumes.iter().map(String::as_str).collect();
-        clean(ground, &member, &names, &volumes).await?;
-        played
+        let mut db = pod("db", NODE);
+        db["metadata"]["namespace"] = "j-back".into();
+        db["spec"]["volumes"] = json!([{"name": "d", "persistentVolumeClaim": {"claimName": "kept"}}]);
+        ground.apply(&db).await?;
+        eventually("the pod is in the member, with its data", SOON, async || {
+            there.run("get pod db").await?;
+            let now = there
+                .args(&[
+                    "get",
+                    "pvc",
+                    "kept",
+                    "-o",
+                    "jsonpath={.metadata.uid} {.metadata.labels.federlet\\.io/node}",
+                ])
+                .await?;
+            ensure!(now == format!("{uid} {NODE}"), "it was {uid} and is {now:?}");
+            Ok(())
+        })
+        .await
     })
     .await
 }

@@ -8,7 +8,7 @@ use federlet_e2e::{Kubectl, SOON, objects::pipe};
 use federlet_sandbox::eventually;
 use serde_json::{Value, json};
 
-use crate::played::{MEMBERS, Played, played};
+use crate::played::{AVAILABLE, MEMBERS, Played, played};
 
 /// Files that another test plays: the edge on machines that pull images, failover from its beginning to its end.
 const ELSEWHERE: [&str; 3] = ["clusters", "edge", "failover"];
@@ -249,7 +249,7 @@ async fn every_example_does_what_simulate_says() -> Result<()> {
         apply(played, &read("gpu")?).await?;
         does_as_expected(played, "gpu").await?;
         for member in &MEMBERS {
-            let room = format!("federlet.io/available-replicas={}", member.room);
+            let room = format!("{AVAILABLE}={}", member.room);
             played.host.kubectl_output(&["annotate", "cluster", member.name, &room]).await?;
         }
         let others = names.iter().filter(|name| *name != "gpu");

@@ -15,6 +15,9 @@ use tokio::sync::{Mutex, OnceCell};
 /// The machine that has GPUs.
 const WITH_GPUS: &str = "member3-kwok-1";
 
+/// How many more replicas a cluster takes, whatever its machines have.
+pub(crate) const AVAILABLE: &str = "federlet.io/available-replicas";
+
 /// A cluster of `examples/clusters.yaml`.
 pub(crate) struct Member {
     pub(crate) name: &'static str,
@@ -113,6 +116,22 @@ impl Played {
         Ok(Kubectl::new(there, &mapped))
     }
 
+    /// Takes away what the test before left: its pods would take room, and its words about room would hold on. Whoever is
+    /// last leaves that to the end of the clusters.
+    async fn clear(&self) -> Result<()> {
+        let path = "jsonpath={.items[*].metadata.name}";
+        let found = self.host.kubectl_output(&["get", "namespaces", "-o", path]).await?;
+        let is_theirs =
+            |name: &&str| !name.starts_with("kube-") && !["default", "federlet-system"].contains(name);
+        let theirs: Vec<&str> = found.split_whitespace().filter(is_theirs).collect();
+        if !theirs.is_empty() {
+            let words = [&["delete", "namespace", "--timeout=280s"][..], &theirs].concat();
+            self.host.kubectl_output(&words).await?;
+        }
+        let forget = format!("{AVAILABLE}-");
+        self.host.kubectl_output(&["annotate", "clusters", "--all", &forget]).await.map(drop)
+    }
+
     /// Creates or changes an object.
     pub(crate) async fn apply(&self, namespace: &str, object: &Value) -> Result<()> {
         pipe(&self.on_host(namespace), &["apply", "-f", "-"], object).await.map(drop)
@@ -135,5 +154,6 @@ pub(crate) async fn played(test: impl AsyncFnOnce(&Played) -> Result<()>) -> Res
     static TURN: Mutex<()> = Mutex::const_new(());
     let clusters = SHARED.get_or_try_init(Played::start).await?;
     let _turn = TURN.lock().await;
+    clusters.clear().await.with_context(|| clusters.serve.tail())?;
     test(clusters).await.with_context(|| clusters.serve.tail())
 }

@@ -1,7 +1,7 @@
 //! Tests that use clusters, side by side. They mostly wait, so several programs run at once, each lane with a sandbox of
 //! its own: what one breaks on purpose, another does not see.
 
-use std::{collections::VecDeque, fs, path::Path};
+use std::{collections::VecDeque, fs, path::Path, time::Duration};
 
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
@@ -94,20 +94,31 @@ async fn in_lanes(lanes: &[Lane]) -> Result<Results> {
     let mut names = programs(&folder.join("tests/e2e/tests"))?;
     names.extend(programs(&folder.join("tests/sandbox/tests"))?);
     let queue = Mutex::new(in_order(names));
+    let took = Mutex::new(vec![]);
     let each = lanes.iter().map(async |lane| -> Result<Results> {
         let mut results = Results::default();
         loop {
             let Some(name) = queue.lock().pop_front() else { return Ok(results) };
             let words = ["--test".to_owned(), name.clone()];
+            let begun = tokio::time::Instant::now();
             results += cargo_test(&lane.instance, &words, Some(&name), &[]).await?;
+            took.lock().push((begun.elapsed(), name));
         }
     });
     total += try_join_all(each).await?.into_iter().sum();
+    println!("{}", longest_first(took.into_inner()));
 
     let all: Vec<&str> = lanes.iter().map(|lane| lane.instance.name()).collect();
     let words = ["--test".to_owned(), LAST.to_owned()];
     total += cargo_test(first, &words, None, &[(ALL_VARIABLE, all.join(","))]).await?;
     Ok(total)
+}
+
+/// How long each program took, for whoever wants the whole to be faster.
+fn longest_first(mut took: Vec<(Duration, String)>) -> String {
+    took.sort_by(|one, other| other.cmp(one));
+    let each = took.iter().map(|(time, name)| format!("{name} {} s", time.as_secs()));
+    format!("programs: {}", each.collect::<Vec<_>>().join(", "))
 }
 
 /// The test programs in a folder.
@@ -139,6 +150,13 @@ mod tests {
     fn the_longest_begin_first_and_what_compares_them_is_last() {
         let names = ["charts", "node", "policy", "rights"].map(str::to_owned).to_vec();
         assert_eq!(in_order(names), ["charts", "policy", "node"]);
+    }
+
+    #[test]
+    fn what_took_longest_is_told_first() {
+        let took =
+            [(3, "node"), (70, "charts")].map(|(time, name)| (Duration::from_secs(time), name.to_owned()));
+        assert_eq!(longest_first(took.to_vec()), "programs: charts 70 s, node 3 s");
     }
 
     #[test]
