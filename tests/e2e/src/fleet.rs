@@ -133,15 +133,20 @@ pub const HOST_RIGHTS: [&str; 2] = [
 
 /// A kubeconfig of the account that an installation gives to `federlet serve`; that is made when the first one asks.
 async fn as_installed(host: &Cluster) -> Result<String> {
-    static MADE: Mutex<BTreeMap<PathBuf, String>> = Mutex::const_new(BTreeMap::new());
+    // By what leads to the host, its certificates among it: a cluster may come again under the same name.
+    static MADE: Mutex<BTreeMap<String, String>> = Mutex::const_new(BTreeMap::new());
     let mut made = MADE.lock().await;
-    let place = host.admin_kubeconfig();
-    if !made.contains_key(place) {
-        made.insert(place.to_owned(), install(host).await?);
+    let admin = std::fs::read_to_string(host.admin_kubeconfig())?;
+    if let Some(config) = made.get(&admin) {
+        return Ok(config.clone());
     }
-    made.get(place).cloned().context("it was made")
+    let token = install(host).await?;
+    let mut config: Value = serde_json::from_str(&admin)?;
+    config["users"][0]["user"] = json!({ "token": token.trim() });
+    Ok(made.entry(admin).or_insert(config.to_string()).clone())
 }
 
+/// Makes the account, with its rights; its token.
 async fn install(host: &Cluster) -> Result<String> {
     let made = host.kubectl_output(&["create", "namespace", "federlet-system"]).await;
     if let Err(error) = made {
@@ -159,10 +164,7 @@ async fn install(host: &Cluster) -> Result<String> {
         host.kubectl_output(&["apply", "--server-side", "-f", definitions]).await?;
     }
     let token = ["create", "token", "federlet", "-n", "federlet-system", "--duration=4h"];
-    let token = host.kubectl_output(&token).await?;
-    let mut config: Value = serde_json::from_str(&std::fs::read_to_string(host.admin_kubeconfig())?)?;
-    config["users"][0]["user"] = json!({ "token": token.trim() });
-    Ok(config.to_string())
+    host.kubectl_output(&token).await
 }
 
 /// The sandbox's members as nodes of its host, shared by the tests of one program.

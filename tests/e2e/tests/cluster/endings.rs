@@ -97,7 +97,8 @@ async fn what_ends_in_the_member_is_replaced_on_the_host() -> Result<()> {
             eventually("another pod is Ready", SOON, async || {
                 let ready = stage.host.run("get deployment web -o jsonpath={.status.readyReplicas}").await?;
                 let pods = stage.host.run("get pods -l app=web --field-selector=status.phase=Running -o name").await?;
-                ensure!(ready == "1" && !pods.contains(&name), "{ready} ready: {pods}");
+                let replaced = !pods.is_empty() && !pods.contains(&name);
+                ensure!(ready == "1" && replaced, "{ready} ready: {pods}");
                 Ok(())
             })
             .await?;

@@ -15,6 +15,9 @@ use crate::played::{Played, played};
 /// How many Deployments, and how many replicas each.
 const CROWD: (usize, u64) = (20, 50);
 
+/// Between two changes: without it, hundreds of pods would be made only to go before anybody has looked at them.
+const BREATH: Duration = Duration::from_millis(500);
+
 /// Numbers that look like chance, the same ones for the same seed.
 struct Dice(u64);
 
@@ -56,6 +59,7 @@ async fn crowd(played: &Played, dice: &mut Dice) -> Result<()> {
     while begin.elapsed() < Duration::from_secs(60) {
         let name = &names[usize::try_from(dice.below(count as u64))?];
         host.run(&format!("scale deployment/{name} --replicas={}", dice.below(most + 1))).await?;
+        tokio::time::sleep(BREATH).await;
         if kills.first().is_some_and(|after| begin.elapsed().as_secs() >= *after) {
             kills.remove(0);
             played.serve.kill().await?;

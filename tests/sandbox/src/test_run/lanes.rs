@@ -25,7 +25,8 @@ pub const LANES: usize = 2;
 pub const ALL_VARIABLE: &str = "FEDERLET_ALL_SANDBOXES";
 
 /// The programs that take longest begin first.
-const LONGEST: [&str; 7] = ["charts", "policy", "joining", "operations", "propagation", "copies", "node"];
+const LONGEST: [&str; 9] =
+    ["charts", "policy", "joining", "node", "copies", "cluster", "documents", "operations", "propagation"];
 
 /// Looks at what all others left behind.
 const LAST: &str = "rights";
