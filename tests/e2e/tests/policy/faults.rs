@@ -68,35 +68,3 @@ async fn a_certificate_that_is_lost_is_made_anew() -> Result<()> {
     })
     .await
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn many_workloads_scaled_at_random_while_it_is_killed_end_exact() -> Result<()> {
-    alone("crowd", async |stage| {
-        let names: Vec<String> = (0..5).map(|number| format!("w{number}")).collect();
-        for name in &names {
-            stage.obey(&policy(name, "Deployment", name, &one_to_two())).await?;
-            stage.create(&deployment(name, 3)).await?;
-        }
-        let mut seed = 7_u32;
-        for round in 0..8 {
-            for name in &names {
-                seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                stage.host.run(&format!("scale deployment/{name} --replicas={}", seed >> 29)).await?;
-            }
-            if round % 3 == 1 {
-                stage.fleet.serve.kill().await?;
-                stage.fleet.serve.restart().await?;
-            }
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-        for (number, name) in names.iter().enumerate() {
-            stage.host.run(&format!("scale deployment/{name} --replicas={}", 3 * (1 + number % 3))).await?;
-        }
-        for (number, name) in names.iter().enumerate() {
-            let third = 1 + number % 3;
-            stage.has(&format!("app={name}"), third, 2 * third).await?;
-        }
-        Ok(())
-    })
-    .await
-}
