@@ -141,22 +141,22 @@ async fn a_container_starts_late_and_says_goodbye() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn init_sidecar_and_ephemeral_containers_and_hooks_work() -> Result<()> {
     on_stage("containers", async |stage| {
-        let mount = json!([{"name": "work", "mountPath": "/work"}]);
+        let mount = json!([{"name": "work", "mountPath": "/notes"}]);
         let init = json!([
-            {"name": "first", "image": "busybox", "command": ["sh", "-c", "echo first > /work/order"], "volumeMounts": mount},
+            {"name": "first", "image": "busybox", "command": ["sh", "-c", "echo first > /notes/order"], "volumeMounts": mount},
             {"name": "side", "image": "busybox", "restartPolicy": "Always", "command": ["sleep", "1000"], "volumeMounts": mount},
         ]);
-        let hooks = json!({"lifecycle": {"postStart": {"exec": {"command": ["sh", "-c", "echo hook >> /work/order"]}}},
-            "readinessProbe": {"exec": {"command": ["test", "-e", "/work/ready"]}, "periodSeconds": 1},
+        let hooks = json!({"lifecycle": {"postStart": {"exec": {"command": ["sh", "-c", "echo hook >> /notes/order"]}}},
+            "readinessProbe": {"exec": {"command": ["test", "-e", "/notes/ready"]}, "periodSeconds": 1},
             "volumeMounts": mount});
         let many = json!({"initContainers": init, "volumes": [{"name": "work", "emptyDir": {}}],
             "containers": busybox("sleep 1000", hooks)});
         stage.create(&pod("many", &spec(MEMBER1, many))).await?;
         stage.says("many", ".status.containerStatuses[0].started", "true").await?;
         ensure!(stage.field("many", ".status.containerStatuses[0].ready").await? == "false", "its probe fails");
-        stage.exec("many", "touch /work/ready").await?;
+        stage.exec("many", "touch /notes/ready").await?;
         stage.ready("many").await?;
-        ensure!(stage.exec("many", "cat /work/order").await? == "first\nhook");
+        ensure!(stage.exec("many", "cat /notes/order").await? == "first\nhook");
         ensure!(stage.field("many", ".status.initContainerStatuses[1].started").await? == "true");
         stage.host.run("debug many --image=busybox --container=look --profile=general -- sleep 500").await?;
         eventually("the ephemeral container runs", SOON, async || {
