@@ -1,5 +1,5 @@
-//! One kubectl for all short commands of a program. It is kubectl's own code, in a process that stays: starting anew for
-//! each of thousands of commands took a quarter of the processors on which tests run.
+//! One kubectl for all short commands of a program. It is kubectl's own code, in a process that stays: most of a short
+//! command's processor time goes into starting it, and tests give thousands.
 
 use std::{
     collections::HashMap,

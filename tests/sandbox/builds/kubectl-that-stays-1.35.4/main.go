@@ -1,5 +1,5 @@
-// A kubectl that stays. Nine tenths of the processor time of a short command go into starting the program; tests give
-// thousands of them, so one process runs all: a line of JSON in for each command, a line out when it has ended.
+// A kubectl that stays. Two thirds of the processor time of a short command go into starting the program (93 ms for a
+// get, 29 ms here); tests give thousands, so one process runs all: a line of JSON in for each, a line out when it ends.
 package main
 
 import (
