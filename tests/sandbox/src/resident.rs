@@ -91,22 +91,21 @@ impl Resident {
         if let Some(resident) = running.as_ref().filter(|resident| resident.waiting.lock().is_some()) {
             return Ok(resident.clone());
         }
-        let resident = Self::start(program)?;
+        let mut command = Command::new(program);
+        command.env_remove("KUBECONFIG").env("GOMAXPROCS", "1").env("GOGC", "300");
+        let resident = Self::start(command)?;
         *running = Some(resident.clone());
         Ok(resident)
     }
 
     /// It ends when we do, since then nobody holds its standard input.
-    fn start(program: &Path) -> Result<Self> {
-        let mut child = Command::new(program)
-            .env_remove("KUBECONFIG")
-            .env("GOMAXPROCS", "1")
-            .env("GOGC", "300")
+    fn start(mut command: Command) -> Result<Self> {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .with_context(|| format!("cannot run {}", program.display()))?;
+            .with_context(|| format!("cannot run {}", command.get_program().display()))?;
         let requests = child.stdin.take().context("it has no standard input")?;
         let answers = child.stdout.take().context("it has no standard output")?;
         let waiting = Waiting::new(Mutex::new(Some(HashMap::new())));
@@ -152,18 +151,16 @@ mod tests {
 
     #[tokio::test]
     async fn answers_find_those_who_asked_and_nobody_waits_when_it_has_ended() -> Result<()> {
-        let program = std::env::temp_dir().join(format!("federlet-resident-{}", std::process::id()));
         // Answers the second question first, and then ends.
-        let script = r#"#!/bin/sh
+        let script = r#"
             read -r first; read -r second
             for line in "$second" "$first"; do
                 id=${line#*:}; id=${id%%,*}; word=${line#*[}; word=${word%]*}
                 echo "{\"id\": $id, \"code\": 0, \"stdout\": $word, \"stderr\": \"\"}"
             done"#;
-        std::fs::write(&program, script)?;
-        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-        let resident = Resident::start(&program)?;
-        std::fs::remove_file(&program).ok();
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let resident = Resident::start(command)?;
         let (one, two) = tokio::join!(resident.ask(1, &["one"]), resident.ask(2, &["two"]));
         let said = |answer: Option<Answer>| answer.map(|answer| answer.stdout);
         assert_eq!((said(one), said(two)), (Some("one".to_owned()), Some("two".to_owned())));
