@@ -102,13 +102,8 @@ mod tests {
     }
 
     fn workload(namespace: &str, kind: &str) -> Identity {
-        Identity {
-            api_version: "apps/v1".into(),
-            kind: kind.into(),
-            namespace: namespace.into(),
-            name: "web".into(),
-            ..Identity::default()
-        }
+        let metadata = json!({"namespace": namespace, "name": "web"});
+        Identity::of(&json!({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata}))
     }
 
     #[test]

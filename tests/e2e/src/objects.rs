@@ -33,26 +33,26 @@ pub async fn create(kubectl: &Kubectl, object: &Value) -> Result<()> {
 
 /// kubectl with an object in place of the `-` among its words; what it printed.
 pub async fn pipe(kubectl: &Kubectl, words: &[&str], object: &Value) -> Result<String> {
-    let draft = Draft::of(object)?;
+    let draft = Draft::of(&object.to_string())?;
     kubectl.args(&draft.among(words)?).await
 }
 
-/// The same, in no namespace but those of the objects.
-pub async fn pipe_to(cluster: &Cluster, words: &[&str], object: &Value) -> Result<String> {
-    let draft = Draft::of(object)?;
+/// The same with objects as text, in no namespace but their own.
+pub async fn pipe_to(cluster: &Cluster, words: &[&str], objects: &str) -> Result<String> {
+    let draft = Draft::of(objects)?;
     cluster.kubectl_output(&draft.among(words)?).await
 }
 
-/// A file with an object, for as long as this lives.
+/// A file with objects, for as long as this lives.
 struct Draft(PathBuf);
 
 impl Draft {
-    fn of(object: &Value) -> Result<Self> {
+    fn of(objects: &str) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("federlet-object-{}-{number}", std::process::id()));
         let draft = Self(path);
-        std::fs::write(&draft.0, object.to_string())?;
+        std::fs::write(&draft.0, objects)?;
         Ok(draft)
     }
 

@@ -13,7 +13,10 @@ use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
 use tokio::process::Command;
 
-use crate::progress::{Progress, Step};
+use crate::{
+    plan::DEFAULT_KUBERNETES,
+    progress::{Progress, Step},
+};
 
 const KUBERNETES_PROGRAMS: [&str; 6] =
     ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl", "kube-proxy"];
@@ -37,13 +40,9 @@ const METRICS_SERVER: Single = Single {
 };
 const COREDNS: Single = Single { program: "coredns", version: "1.13.1", package: ".", stamp: "" };
 
-/// For tests alone.
-const RESIDENT_KUBECTL: Single = Single {
-    program: "kubectl-that-stays",
-    version: "1.35.4",
-    package: ".",
-    stamp: "-X k8s.io/component-base/version.gitVersion=v1.35.4",
-};
+/// For tests alone, and for clusters of the default version.
+const RESIDENT_KUBECTL: Single =
+    Single { program: "kubectl-that-stays", version: DEFAULT_KUBERNETES, package: ".", stamp: "" };
 
 struct Single {
     program: &'static str,
@@ -294,7 +293,7 @@ mod tests {
     #[test]
     fn the_default_version_can_be_built_and_others_too() {
         let versions = kubernetes_versions();
-        assert!(versions.iter().any(|v| v == crate::plan::DEFAULT_KUBERNETES), "{versions:?}");
+        assert!(versions.iter().any(|v| v == DEFAULT_KUBERNETES), "{versions:?}");
         assert!(versions.len() >= 3, "{versions:?}");
     }
 

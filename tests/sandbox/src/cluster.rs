@@ -91,14 +91,13 @@ impl Cluster {
     }
 
     async fn run_kubectl(&self, words: &[&str]) -> Result<String> {
-        let resident = Binaries::new()?.resident_kubectl().ok();
-        match resident.filter(|_| resident::takes(&self.plan.kubernetes, words)) {
-            Some(program) => {
-                let kubeconfig = format!("--kubeconfig={}", self.kubeconfig.display());
-                resident::output(&program, &[&[kubeconfig.as_str()], words].concat()).await
-            }
-            None => crate::shell::output(self.kubectl()?.args(words)).await,
+        if resident::takes(&self.plan.kubernetes, words)
+            && let Ok(program) = Binaries::new()?.resident_kubectl()
+        {
+            let kubeconfig = format!("--kubeconfig={}", self.kubeconfig.display());
+            return resident::output(&program, &[&[kubeconfig.as_str()], words].concat()).await;
         }
+        crate::shell::output(self.kubectl()?.args(words)).await
     }
 
     /// Cuts it off from every other cluster and from this machine.

@@ -85,7 +85,7 @@ impl Ground {
 
     /// Creates or changes objects on the host.
     pub(crate) async fn apply(&self, object: &Value) -> Result<()> {
-        pipe_to(&self.host, &["apply", "-f", "-"], object).await.map(drop)
+        pipe_to(&self.host, &["apply", "-f", "-"], &object.to_string()).await.map(drop)
     }
 
     /// Status, reason and message of a condition of a Cluster.

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
-use federlet_e2e::{Kubectl, SOON, objects::pipe};
+use federlet_e2e::{
+    Kubectl, SOON,
+    objects::{pipe, pipe_to},
+};
 use federlet_sandbox::eventually;
 use serde_json::{Value, json};
 
@@ -82,12 +85,7 @@ async fn suspend(played: &Played, namespace: &str, held: &str) -> Result<()> {
 }
 
 async fn applied(played: &Played, text: &str) -> Result<()> {
-    let unique = text.len();
-    let path = std::env::temp_dir().join(format!("federlet-example-{}-{unique}.yaml", std::process::id()));
-    std::fs::write(&path, text)?;
-    let answer = played.host.kubectl_output(&["apply", "-f", &path.to_string_lossy()]).await;
-    std::fs::remove_file(&path)?;
-    answer.map(drop)
+    pipe_to(&played.host, &["apply", "-f", "-"], text).await.map(drop)
 }
 
 /// What `federlet simulate` says of an example, of clusters that are here.
