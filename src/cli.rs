@@ -41,8 +41,8 @@ pub(crate) struct Cli {
 enum Command {
     /// Serves one virtual node.
     ///
-    /// The node appears in `kubectl get nodes`; pods that the host's scheduler binds to it run at its provider. Each
-    /// flag can also be given by the environment.
+    /// The node appears in `kubectl get nodes`; pods that the host's scheduler binds to it run at its provider, or, with
+    /// --cluster, in the member that this Cluster stands for. Each flag can also be given by the environment.
     Node(Box<NodeArgs>),
 
     /// Serves every member that joined, as a node of the host.
@@ -167,6 +167,24 @@ mod tests {
                 let ours = variable.starts_with("FEDERLET_") || variable == "KUBECONFIG";
                 assert!(ours, "--{} of {name} has no variable, or {variable:?}", flag.get_long().unwrap());
             }
+        }
+    }
+
+    #[test]
+    fn a_cluster_says_by_itself_what_its_node_is() {
+        let parses = |words: &str| {
+            let words = ["federlet", "node"].into_iter().chain(words.split_whitespace());
+            Cli::command().try_get_matches_from(words).map(drop)
+        };
+        assert!(parses("--cluster member1 --disable-overrides --host-api 192.0.2.1:6443").is_ok());
+        for words in [
+            "--cluster member1 --nodename other",
+            "--cluster member1 --provider cluster",
+            "--cluster member1 --provider-config member.yaml",
+            "--cluster Not_A_Name",
+            "--disable-overrides",
+        ] {
+            assert!(parses(words).is_err(), "{words}");
         }
     }
 }

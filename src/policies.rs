@@ -5,15 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use anyhow::Context;
 use clap::Args;
 use federlet_policy::webhook::{Registration, Target};
-use federlet_provider::names::MemberName;
 use tokio::net::TcpListener;
 
 /// How policies are obeyed.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Policies")]
 pub(crate) struct PolicyArgs {
-    /// The port on which the host's API server asks about pods and policies; 0 for none. With --only, 0 says that the host
-    /// obeys no policies, so that nothing is overridden either.
+    /// The port on which the host's API server asks about pods and policies; 0 for none.
     #[arg(long, env = "FEDERLET_WEBHOOK_PORT", default_value_t = 9443, value_name = "PORT")]
     webhook_port: u16,
 
@@ -39,28 +37,13 @@ pub(crate) struct PolicyArgs {
 }
 
 impl PolicyArgs {
-    /// Whether a process that serves one member alone makes overrides.
-    pub(crate) const fn overrides(&self) -> bool {
-        self.webhook_port != 0
-    }
-
     /// The port, open, and where it is found. None if nobody is to ask.
-    pub(crate) async fn listen(
-        self,
-        address: IpAddr,
-        only: Option<&MemberName>,
-    ) -> anyhow::Result<Option<(TcpListener, Registration)>> {
-        let Some(target) = self.webhook_url.or(self.webhook_service).filter(|_| self.webhook_port != 0)
-        else {
-            match only {
-                Some(_) if self.webhook_port != 0 => {
-                    tracing::info!("of policies, overrides are obeyed; others decide where pods go");
-                }
-                Some(_) => tracing::info!("policies are not obeyed"),
-                None => tracing::info!(
-                    "policies are not obeyed: --webhook-service or --webhook-url says where the host can ask about pods"
-                ),
-            }
+    pub(crate) async fn listen(self, address: IpAddr) -> anyhow::Result<Option<(TcpListener, Registration)>> {
+        let target = self.webhook_url.or(self.webhook_service);
+        let Some(target) = target.filter(|_| self.webhook_port != 0) else {
+            tracing::info!(
+                "policies are not obeyed: --webhook-service or --webhook-url says where the host can ask about pods"
+            );
             return Ok(None);
         };
         let listen = SocketAddr::new(address, self.webhook_port);

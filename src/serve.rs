@@ -45,19 +45,8 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     host: HostArgs,
 
-    /// Where pods in members find the host's API server, as `ADDRESS:PORT` [default: where its Service `kubernetes`
-    /// leads].
-    #[arg(long, env = "FEDERLET_HOST_API", value_name = "ADDRESS:PORT", help_heading = "Host")]
-    host_api: Option<std::net::SocketAddr>,
-
-    /// Serve only this Cluster, in a process of its own. Others leave it alone if its annotation
-    /// `federlet.io/served-by` has its name.
-    #[arg(long, env = "FEDERLET_ONLY", value_name = "CLUSTER", help_heading = "Host")]
-    only: Option<MemberName>,
-
-    /// The pod that this process is, in namespace `federlet-system`. What it keeps there of itself goes with it.
-    #[arg(long, env = "FEDERLET_POD", value_name = "NAME/UID", value_parser = parse_pod, help_heading = "Host")]
-    pod: Option<OwnerReference>,
+    #[command(flatten)]
+    within: WithinHostArgs,
 
     #[command(flatten)]
     register: RegisterArgs,
@@ -75,10 +64,74 @@ pub(crate) struct ServeArgs {
     telemetry: TelemetryArgs,
 }
 
+/// How a process that serves Clusters fits into its host.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Host")]
+pub(crate) struct WithinHostArgs {
+    /// Where pods in members find the host's API server, as `ADDRESS:PORT` [default: where its Service `kubernetes`
+    /// leads].
+    #[arg(long, env = "FEDERLET_HOST_API", value_name = "ADDRESS:PORT")]
+    host_api: Option<std::net::SocketAddr>,
+
+    /// The pod that this process is, in namespace `federlet-system`. What it keeps there of itself goes with it.
+    #[arg(long, env = "FEDERLET_POD", value_name = "NAME/UID", value_parser = parse_pod)]
+    pub(crate) pod: Option<OwnerReference>,
+}
+
+impl WithinHostArgs {
+    /// Where pods in members find the host's API server, as told or as found.
+    pub(crate) async fn pod_api(&self, client: &Client) -> Option<ApiAccess> {
+        if let Some(told) = self.host_api {
+            return Some(host_api(told.ip(), told.port()));
+        }
+        let why = match find_host_api(client).await {
+            Ok(Some(found)) => return Some(found),
+            Ok(None) => "its Service `kubernetes` leads nowhere".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(why, "pods in members find no API server of the host: say where with --host-api");
+        None
+    }
+}
+
+/// Which Clusters a process serves.
+#[derive(Debug)]
+pub(crate) enum Which {
+    /// All that have no process of their own; and policies, if the host is to ask about them.
+    All(PolicyArgs),
+    /// This one alone. Others decide where its pods go; whether what is overridden in them is done here.
+    One { name: MemberName, overrides: bool },
+}
+
 impl ServeArgs {
     /// Serves until SIGTERM or SIGINT.
     pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let Self { host, host_api, only, pod, register, work, kubelet, policies, telemetry } = self;
+        let Self { host, within, register, work, kubelet, policies, telemetry } = self;
+        let which = Which::All(policies);
+        Process { which, host, within, register, work, kubelet, telemetry }.run().await
+    }
+}
+
+/// A process that serves Clusters: all, or one.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) which: Which,
+    pub(crate) host: HostArgs,
+    pub(crate) within: WithinHostArgs,
+    pub(crate) register: RegisterArgs,
+    pub(crate) work: WorkArgs,
+    pub(crate) kubelet: KubeletArgs,
+    pub(crate) telemetry: TelemetryArgs,
+}
+
+impl Process {
+    /// Serves until SIGTERM or SIGINT.
+    pub(crate) async fn run(self) -> anyhow::Result<()> {
+        let Self { which, host, within, register, work, kubelet, telemetry } = self;
+        let (only, overrides, policies) = match which {
+            Which::All(policies) => (None, false, Some(policies)),
+            Which::One { name, overrides } => (Some(name), overrides, None),
+        };
         let told = telemetry.init()?;
         let stop = stop_on_signals()?;
         let metrics = Arc::new(Metrics::default());
@@ -100,7 +153,7 @@ impl ServeArgs {
             identity.clone(),
             only.as_ref().map(MemberName::as_str),
         )
-        .owned_by(pod);
+        .owned_by(within.pod.clone());
         let live = replicas.live();
         tasks.spawn(replicas.run(stop.clone()));
         // Whoever installs may, and a service account need not be allowed to: then the chart or a join does it.
@@ -114,7 +167,7 @@ impl ServeArgs {
             tasks.wait().await;
             return Ok(());
         }
-        let pod_api = pod_api(&own, host_api).await;
+        let pod_api = within.pod_api(&own).await;
 
         let scope = match &only {
             Some(only) => Scope::Node(NodeName::new(only.as_str())?),
@@ -136,8 +189,18 @@ impl ServeArgs {
         let heartbeat = Heartbeat::start()?;
         let mut rewrite: Option<Arc<dyn Rewrite>> = None;
         let mut copies = None;
-        let overrides = only.is_some() && policies.overrides();
-        let asked = policies.listen(kubelet.address, only.as_ref()).await?;
+        let asked = match policies {
+            Some(policies) => policies.listen(kubelet.address).await?,
+            None => {
+                let said = if overrides {
+                    "of policies, overrides are obeyed; others decide where pods go"
+                } else {
+                    "policies are not obeyed"
+                };
+                tracing::info!("{said}");
+                None
+            }
+        };
         if asked.is_some() || overrides {
             let control = Control::new(control::Host {
                 id: id.clone(),
@@ -153,7 +216,7 @@ impl ServeArgs {
             rewrite = Some(control.rewriter());
             match asked {
                 Some((listener, registration)) => {
-                    copies = Some(control.copies()).filter(|_| only.is_none());
+                    copies = Some(control.copies());
                     tasks.spawn(control.run(listener, registration, stop.clone()));
                 }
                 // Others decide; what they decided for its pods is made here.
@@ -228,19 +291,6 @@ async fn certificates(
         Some(given) => Certificates::Given(given),
         None => Certificates::Requested { directory: kubelet.cert_dir.clone() },
     })
-}
-
-async fn pod_api(client: &Client, told: Option<std::net::SocketAddr>) -> Option<ApiAccess> {
-    if let Some(told) = told {
-        return Some(host_api(told.ip(), told.port()));
-    }
-    let why = match find_host_api(client).await {
-        Ok(Some(found)) => return Some(found),
-        Ok(None) => "its Service `kubernetes` leads nowhere".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    tracing::warn!(why, "pods in members find no API server of the host: say where with --host-api");
-    None
 }
 
 /// Our own namespace is there after an installation; elsewhere it is made.

@@ -2,10 +2,12 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use federlet_node::contract::NodeName;
+use federlet_provider::names::MemberName;
 
 use crate::{
     host::HostArgs,
     kubelet::KubeletArgs,
+    serve::WithinHostArgs,
     telemetry::TelemetryArgs,
     work::{RegisterArgs, WorkArgs},
 };
@@ -55,6 +57,24 @@ pub(crate) struct NodeArgs {
     /// A file of the provider's own settings: JSON for `memory`, YAML or JSON for `cluster`.
     #[arg(long, env = "FEDERLET_PROVIDER_CONFIG", value_name = "FILE", help_heading = "Provider")]
     pub(crate) provider_config: Option<PathBuf>,
+
+    /// Serve this Cluster of the host, by its own name and with all that it says. Other processes leave it to this one
+    /// if its annotation `federlet.io/served-by` has its name.
+    #[arg(
+        long,
+        env = "FEDERLET_CLUSTER",
+        value_name = "CLUSTER",
+        help_heading = "Cluster",
+        conflicts_with_all = ["nodename", "os", "enable_node_lease", "namespace", "provider", "provider_config"]
+    )]
+    pub(crate) cluster: Option<MemberName>,
+
+    /// Make no overrides for its pods, because the host obeys no policies.
+    #[arg(long, env = "FEDERLET_DISABLE_OVERRIDES", help_heading = "Cluster", requires = "cluster")]
+    pub(crate) disable_overrides: bool,
+
+    #[command(flatten)]
+    pub(crate) within: WithinHostArgs,
 
     #[command(flatten)]
     pub(crate) host: HostArgs,

@@ -11,12 +11,12 @@ use federlet_node::{
 use federlet_provider::{
     clusters::{Alone, MemberFile},
     follow::{HostObjects, Lanes},
-    site::{HostNamespaces, HostSide, find_host_api},
+    site::{HostNamespaces, HostSide},
 };
 use kube::Config;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::host::host_id;
+use crate::{host::host_id, serve::WithinHostArgs};
 
 /// What a member is told about the host.
 pub(super) struct Told<'a> {
@@ -25,6 +25,7 @@ pub(super) struct Told<'a> {
     pub(super) address: Option<IpAddr>,
     pub(super) config: &'a Config,
     pub(super) host_pods: &'a Arc<HostPods>,
+    pub(super) within: &'a WithinHostArgs,
 }
 
 impl Told<'_> {
@@ -47,7 +48,7 @@ impl Told<'_> {
         tasks.spawn(namespaces.clone().run(make("watch")?, stop.clone()));
         let objects = HostObjects::new(make("watch")?);
         tasks.spawn(objects.clone().run(stop.clone()));
-        let host_api = find_host_api(&pods).await.unwrap_or_default();
+        let host_api = self.within.pod_api(&pods).await;
         let side = HostSide {
             id: host_id(&pods).await?,
             version: self.version.to_string().parse()?,

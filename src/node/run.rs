@@ -1,6 +1,6 @@
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use federlet_node::{
     VirtualNode, VirtualNodeSettings,
     api::{CertificateRequests, ServingNames},
@@ -20,6 +20,7 @@ use super::{
 use crate::{
     host::{published_address, reach_host},
     process::{Heartbeat, arch, serve_metrics, stop_on_signals},
+    serve::{Process, Which},
 };
 
 impl NodeArgs {
@@ -33,12 +34,22 @@ impl NodeArgs {
             namespace,
             provider,
             provider_config,
+            cluster,
+            disable_overrides,
+            within,
             host,
             register,
             work,
             kubelet,
             telemetry,
         } = self;
+        if let Some(name) = cluster {
+            let which = Which::One { name, overrides: !disable_overrides };
+            return Process { which, host, within, register, work, kubelet, telemetry }.run().await;
+        }
+        if within.pod.is_some() {
+            bail!("--pod is for --cluster: nothing is kept on the host without a Cluster");
+        }
         let told = telemetry.init()?;
         let stop = stop_on_signals()?;
         let metrics = Arc::new(Metrics::default());
@@ -67,6 +78,7 @@ impl NodeArgs {
                     address,
                     config: &config,
                     host_pods: &host_pods,
+                    within: &within,
                 };
                 let Some(member) = told.connect(provider_config.as_deref(), &metrics, &tasks, &stop).await?
                 else {
