@@ -32,6 +32,15 @@ fn fails_over(name: &str, placement: &Value, purge: &str) -> Value {
     policy
 }
 
+/// From now on the policy gives up no cluster in which pods merely take long to start, as on a busy machine they do.
+async fn is_patient(stage: &Stage, policy: &str) -> Result<()> {
+    let patience =
+        json!({"spec": {"failover": {"application": {"decisionConditions": {"tolerationSeconds": 600}}}}});
+    let patience = patience.to_string();
+    stage.host.args(&["patch", "propagationpolicy", policy, "--type=merge", "-p", &patience]).await?;
+    Ok(())
+}
+
 async fn binding(stage: &Stage, name: &str) -> Result<Value> {
     let found = stage.host.args(&["get", "rb", &format!("{name}-deployment"), "-o", "json"]).await?;
     Ok(serde_json::from_str(&found)?)
@@ -62,6 +71,7 @@ async fn a_workload_leaves_a_cluster_in_which_it_does_not_work() -> Result<()> {
         stage.host.run("scale deployment/web --replicas=4").await?;
         stage.has("app=web", 4, 0).await?;
         // Other pods may work there: it tries again.
+        is_patient(stage, "web").await?;
         stage.host.run("delete overridepolicy broken").await?;
         stage.host.run("set env deployment/web TRY=again").await?;
         stage.host.run("scale deployment/web --replicas=3").await?;
@@ -115,6 +125,7 @@ async fn what_a_person_keeps_stays_until_the_person_lets_go() -> Result<()> {
         stage.has("app=web", 4, 0).await?;
         has_left(stage, "web", MEMBER2).await?;
         // It comes back when a person asks for it.
+        is_patient(stage, "web").await?;
         stage.host.run("delete overridepolicy broken").await?;
         let now = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(1);
         let asked = json!({"spec": {"rescheduleTriggeredAt": format!("{now:.0}")}}).to_string();
