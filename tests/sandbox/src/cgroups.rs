@@ -13,6 +13,11 @@ use crate::Instance;
 const ROOT: &str = "/sys/fs/cgroup";
 const PARENT: &str = "federlet-sandbox";
 
+/// To the kernel, all containers of all sandboxes are one, beside each single process outside of cgroups; they are worth ten
+/// of those. The defaults are 1024 and 100.
+const SHARE_OF_VERSION_1: &str = "10240";
+const SHARE_OF_VERSION_2: &str = "1000";
+
 /// The cgroup of one machine, as a kubelet names it.
 pub fn path(instance: &Instance, machine: &str) -> String {
     format!("/{PARENT}/{instance}/{machine}")
@@ -30,9 +35,39 @@ pub fn create(instance: &Instance, machine: &str) -> Result<()> {
             }
             fs::write(parent.join("cgroup.clone_children"), "1")?;
         }
-        fs::create_dir_all(parent.join(instance.name()).join(machine))?;
+        for (file, share) in [("cpu.shares", SHARE_OF_VERSION_1), ("cpu.weight", SHARE_OF_VERSION_2)] {
+            if parent.join(file).exists() {
+                fs::write(parent.join(file), share)?;
+            }
+        }
+        let all = parent.join(instance.name());
+        fs::create_dir_all(all.join(machine))?;
+        if root == Path::new(ROOT) {
+            [&root, &parent, &all].into_iter().for_each(|dir| hand_down(dir));
+        }
     }
     Ok(())
+}
+
+/// Where cgroups are of version 2, gives those below a cgroup the controllers that it has: a kubelet needs them there.
+fn hand_down(dir: &Path) {
+    let controllers = fs::read_to_string(dir.join("cgroup.controllers")).unwrap_or_default();
+    let control = dir.join("cgroup.subtree_control");
+    for controller in controllers.split_whitespace() {
+        // One by one: the kernel keeps some for itself at times, and then refuses all that were asked for at once.
+        fs::write(&control, format!("+{controller}")).ok();
+    }
+}
+
+/// Whether a kubelet can have a cgroup for each pod there: where cgroups are of version 2, all that it asks for must have
+/// been handed down.
+pub fn suits_pods(instance: &Instance, machine: &str) -> bool {
+    let controllers = |dir: &Path| fs::read_to_string(dir.join("cgroup.controllers"));
+    let Ok(all) = controllers(Path::new(ROOT)) else { return true };
+    let own = Path::new(ROOT).join(PARENT).join(instance.name()).join(machine);
+    let own = controllers(&own).unwrap_or_default();
+    let has = |list: &str, name: &str| list.split_whitespace().any(|one| one == name);
+    ["cpu", "cpuset", "hugetlb", "memory", "pids"].into_iter().all(|name| has(&own, name) || !has(&all, name))
 }
 
 /// The cgroups of a sandbox that exist.

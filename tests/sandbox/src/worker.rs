@@ -143,7 +143,8 @@ impl Worker<'_> {
             // Works alike on machines with either version of cgroups, and without rights over systemd's tree.
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": cgroups::path(self.machine.instance(), &self.plan.name),
-            "cgroupsPerQOS": false,
+            // In a cgroup of its own a pod's resources can change in place.
+            "cgroupsPerQOS": cgroups::suits_pods(self.machine.instance(), &self.plan.name),
             "enforceNodeAllocatable": [],
             "failCgroupV1": false,
             "failSwapOn": false,
