@@ -27,6 +27,10 @@ use crate::{
 
 const MEMBER: &str = "member1";
 
+/// How much longer than in the member itself a pod may take until it runs, as a part of the latter: less than 15 ms, where the
+/// member takes 11 ms. Machines differ fourfold from day to day, and both numbers do with them.
+const MOST_ADDED: f64 = 15.0 / 11.0;
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// How often each side takes its turn
@@ -103,7 +107,7 @@ async fn measure(instance: &Instance, binary: &Path, args: &Args, progress: &Pro
     println!(
         "added to one pod, median: {added:.1} ms; to create it and to say that it runs takes the host {least:.1} ms"
     );
-    bars.at_most("added to one pod besides that, median", added - least, 15.0, "ms");
+    bars.at_most("added to one pod beside the member itself", added / median(direct), MOST_ADDED, "x");
     let burst = |arm: &Arm| millis(percentile(&arm.starts, 50));
     bars.at_most(
         &format!("{} pods beside the member itself", args.many),
