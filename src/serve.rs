@@ -71,7 +71,7 @@ pub(crate) struct WithinHostArgs {
     /// Where pods in members find the host's API server, as `ADDRESS:PORT` [default: where its Service `kubernetes`
     /// leads].
     #[arg(long, env = "FEDERLET_HOST_API", value_name = "ADDRESS:PORT")]
-    host_api: Option<std::net::SocketAddr>,
+    pub(crate) host_api: Option<std::net::SocketAddr>,
 
     /// The pod that this process is, in namespace `federlet-system`. What it keeps there of itself goes with it.
     #[arg(long, env = "FEDERLET_POD", value_name = "NAME/UID", value_parser = parse_pod)]

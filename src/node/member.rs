@@ -9,6 +9,7 @@ use federlet_node::{
     pods::{Events, HostPods},
 };
 use federlet_provider::{
+    api::PodApi,
     clusters::{Alone, MemberFile},
     follow::{HostObjects, Lanes},
     site::{HostNamespaces, HostSide},
@@ -48,7 +49,8 @@ impl Told<'_> {
         tasks.spawn(namespaces.clone().run(make("watch")?, stop.clone()));
         let objects = HostObjects::new(make("watch")?);
         tasks.spawn(objects.clone().run(stop.clone()));
-        let host_api = self.within.pod_api(&pods).await;
+        let wanted = described.spec.federlet.as_ref().and_then(|own| own.pod_api).unwrap_or(PodApi::Host);
+        let host_api = if wanted == PodApi::Host { self.within.pod_api(&pods).await } else { None };
         let side = HostSide {
             id: host_id(&pods).await?,
             version: self.version.to_string().parse()?,

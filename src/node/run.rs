@@ -50,6 +50,9 @@ impl NodeArgs {
         if within.pod.is_some() {
             bail!("--pod is for --cluster: nothing is kept on the host without a Cluster");
         }
+        if within.host_api.is_some() && matches!(provider, ProviderKind::Memory) {
+            bail!("--host-api is for members: pods that are only pretended to run look for no API server");
+        }
         let told = telemetry.init()?;
         let stop = stop_on_signals()?;
         let metrics = Arc::new(Metrics::default());
