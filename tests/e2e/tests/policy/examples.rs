@@ -264,7 +264,7 @@ async fn every_example_does_what_simulate_says() -> Result<()> {
 
 /// The example of a workload that leaves a cluster, in less than its minute.
 async fn fails_over(played: &Played, example: &str) -> Result<()> {
-    apply(played, &example.replace("tolerationSeconds: 60", "tolerationSeconds: 5")).await?;
+    apply(played, &example.replace("tolerationSeconds: 60", "tolerationSeconds: 20")).await?;
     let sum = |counts: &BTreeMap<String, u64>| counts.values().sum::<u64>();
     eventually("all replicas run, some of them in member1", 2 * SOON, async || {
         let found = counts(played, "failover").await?;
