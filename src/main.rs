@@ -2,6 +2,7 @@
 
 mod cli;
 mod clusters;
+mod complaint;
 mod completion;
 mod crds;
 mod describe;
@@ -35,7 +36,7 @@ fn main() -> ExitCode {
     match cli::run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", complaint::complaint(&error));
             ExitCode::FAILURE
         }
     }
