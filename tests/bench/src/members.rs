@@ -107,6 +107,7 @@ async fn measure(instance: &Instance, binary: &Path, args: &Args, progress: &Pro
     println!(
         "added to one pod, median: {added:.1} ms; to create it and to say that it runs takes the host {least:.1} ms"
     );
+    bars.at_most("added to one pod besides that, median", added - least, 15.0, "ms");
     bars.at_most("added to one pod beside the member itself", added / median(direct), MOST_ADDED, "x");
     let burst = |arm: &Arm| millis(percentile(&arm.starts, 50));
     bars.at_most(
