@@ -35,15 +35,16 @@ pub fn create(instance: &Instance, machine: &str) -> Result<()> {
             }
             fs::write(parent.join("cgroup.clone_children"), "1")?;
         }
-        for (file, share) in [("cpu.shares", SHARE_OF_VERSION_1), ("cpu.weight", SHARE_OF_VERSION_2)] {
-            if parent.join(file).exists() {
-                fs::write(parent.join(file), share)?;
-            }
-        }
         let all = parent.join(instance.name());
         fs::create_dir_all(all.join(machine))?;
         if root == Path::new(ROOT) {
             [&root, &parent, &all].into_iter().for_each(|dir| hand_down(dir));
+        }
+        // Where cgroups are of version 2, the file is there once the controller is.
+        for (file, share) in [("cpu.shares", SHARE_OF_VERSION_1), ("cpu.weight", SHARE_OF_VERSION_2)] {
+            if parent.join(file).exists() {
+                fs::write(parent.join(file), share)?;
+            }
         }
     }
     Ok(())
