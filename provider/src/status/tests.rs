@@ -96,6 +96,9 @@ fn generations_are_the_hosts_and_only_where_the_host_knows_them() {
     assert!(!old.to_string().contains("observedGeneration"), "{old}");
     let behind = with_status(member(), &json!({ "observedGeneration": 1 }));
     assert_eq!(at(36, &behind).get("observedGeneration"), None);
+    // A resize that the member's kubelet has yet to look at leaves on the host what it had seen before.
+    let seen = with_status(host(), &json!({ "observedGeneration": 3 }));
+    assert_eq!(status(&seen, &behind, &view())["observedGeneration"], json!(3));
 }
 
 #[test]

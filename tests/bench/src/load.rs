@@ -26,8 +26,18 @@ const PATIENCE_PER_POD: Duration = Duration::from_millis(60);
 /// What happened to a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
+    /// It has a node, and nothing else happened to it.
+    Placed,
     Running,
     Gone,
+}
+
+/// How long it took a pod, from the request that creates it, to get somewhere.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Single {
+    /// Until its cluster shows that it has a node: what comes before is not its kubelet's.
+    pub(crate) placed: Duration,
+    pub(crate) running: Duration,
 }
 
 /// Pods on one node, in a namespace of their own.
@@ -56,10 +66,12 @@ impl Load {
                 let (pod, what) = match event {
                     Ok(watcher::Event::Apply(pod)) => {
                         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-                        if phase != Some("Running") {
-                            continue;
+                        let placed = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+                        match phase {
+                            Some("Running") => (pod, Seen::Running),
+                            Some("Pending") if placed => (pod, Seen::Placed),
+                            _ => continue,
                         }
-                        (pod, Seen::Running)
                     }
                     Ok(watcher::Event::Delete(pod)) => (pod, Seen::Gone),
                     _ => continue,
@@ -81,13 +93,14 @@ impl Load {
         Ok(Self { pods, namespaces, namespace, node: node.map(str::to_owned), seen, watch })
     }
 
-    /// Creates pods one after the other; how long each took until it ran.
-    pub(crate) async fn one_by_one(&mut self, count: u32) -> Result<Vec<Duration>> {
+    /// Creates pods one after the other; how long each took.
+    pub(crate) async fn one_by_one(&mut self, count: u32) -> Result<Vec<Single>> {
         let mut took = Vec::new();
         for index in 0..count {
             let begun = Instant::now();
             self.create(&format!("single-{index}")).await?;
-            took.push(self.wait(1, Seen::Running).await? - begun);
+            let placed = self.wait(1, Seen::Placed).await? - begun;
+            took.push(Single { placed, running: self.wait(1, Seen::Running).await? - begun });
         }
         Ok(took)
     }
