@@ -98,7 +98,8 @@ impl ClusterProvider {
                 change = changes.recv() => change,
             };
             match change {
-                Ok(Change::Gone(pod)) => {
+                // One that merely is not in a list may be newer than the list.
+                Ok(Change::Gone(pod)) if self.watch.is_definite(pod.host_uid()) => {
                     if let Some(key) = own_key(&self.site, &pod) {
                         self.follow.release(&PodId::new(key, pod.host_uid()));
                     }

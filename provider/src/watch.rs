@@ -190,6 +190,11 @@ impl MemberWatch {
         self.pods.read().departed(host_uid)
     }
 
+    /// Whether the member itself said that the pod of this UID of the host is gone.
+    pub fn is_definite(&self, host_uid: &str) -> bool {
+        self.departed(host_uid).is_some_and(|departure| departure.said)
+    }
+
     /// A pod of this UID is not in this place any more: the member said so when asked for exactly that pod. The event
     /// that tells the same may come later, or not at all.
     pub fn is_gone(&self, slot: &Slot, uid: &str) {

@@ -61,15 +61,18 @@ impl PodLifecycleHandler for ClusterProvider {
         if !plan.is_empty() {
             self.tell(pod, &notices);
         }
+        // The member may refuse one for good, such as a debug container that a policy there forbids: the others go on.
+        let mut refused = None;
         for (part, patch) in
             [(None, plan.patch), (Some("ephemeralcontainers"), plan.ephemeral), (Some("resize"), plan.resize)]
         {
-            if let Some(patch) = patch {
-                let answer = self.pods().patch(&slot, part, &patch).await;
-                self.watch.note(&answer.map_err(|error| from_member(&error))?);
+            let Some(patch) = patch else { continue };
+            match self.pods().patch(&slot, part, &patch).await {
+                Ok(answer) => self.watch.note(&answer),
+                Err(error) => refused = refused.or(Some(from_member(&error))),
             }
         }
-        Ok(())
+        refused.map_or(Ok(()), Err)
     }
 
     async fn delete_pod(&self, pod: &PodId, grace: Duration) -> Result<(), ProviderError> {

@@ -88,7 +88,7 @@ impl Follow {
         sender: &mpsc::Sender<Heard>,
         budget: &mut Budget,
     ) -> Result<(), kube::Error> {
-        let from = match version.take() {
+        let from = match version.clone() {
             Some(version) => version,
             None => {
                 let fields = params.field_selector.clone().unwrap_or_default();
@@ -96,7 +96,12 @@ impl Follow {
                 latest.metadata.resource_version.unwrap_or_default()
             }
         };
-        let mut events = api.watch(params, &from).await?.boxed();
+        let begun = api.watch(params, &from).await.inspect_err(|error| {
+            if decide::forgets(error) {
+                *version = None;
+            }
+        });
+        let mut events = begun?.boxed();
         *version = Some(from);
         let mut tell = |event: &Value| {
             let Some((pod, told)) = self.event_on_host(event) else { return false };

@@ -1,5 +1,7 @@
 //! Who needs what, what is known about it, and when to look at it again. It does nothing itself and asks nobody.
 
+mod state;
+
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     time::Duration,
@@ -11,70 +13,11 @@ use federlet_node::{
 };
 use tokio::{sync::oneshot, time::Instant};
 
+pub(super) use self::state::{Copied, Finished, Job, State};
 use super::{
     place::{Need, Origin, Place},
     shelf::Name,
 };
-
-/// What is known of one copy.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum State {
-    /// Nobody looked yet.
-    Unknown,
-    /// It is in the member as it should be.
-    InPlace(Copied),
-    /// The host has no such object, and neither has the member.
-    Missing,
-    /// The host has no such object any more. The last copy stays for those that use it, as on a kubelet's disk.
-    Kept,
-    /// The object never leaves the host.
-    Refused(ProviderError),
-    /// It did not work, and is tried again.
-    Failed(ProviderError),
-    /// No pod needs it, and nothing is left to do.
-    Closed,
-}
-
-/// A copy as it was last written or seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Copied {
-    /// Its UID in the member.
-    pub(super) uid: Box<str>,
-    /// Its version in the member. Any other was not made by us.
-    pub(super) version: Box<str>,
-    /// Of what it should be.
-    pub(super) digest: u64,
-}
-
-/// What came out of looking at a place.
-#[derive(Debug)]
-pub(super) struct Finished {
-    pub(super) state: State,
-    /// The version of the host's object that this is about; none if there is no such object.
-    pub(super) host_version: Option<Box<str>>,
-    /// When to look again without being told.
-    pub(super) again: Option<Duration>,
-}
-
-impl From<State> for Finished {
-    fn from(state: State) -> Self {
-        Self { state, host_version: None, again: None }
-    }
-}
-
-/// A place to look at.
-#[derive(Clone, Debug)]
-pub(super) struct Job {
-    pub(super) place: Place,
-    /// What it is made from; unknown for what an earlier process left.
-    pub(super) origin: Option<Origin>,
-    /// Whether any pod needs it.
-    pub(super) wanted: bool,
-    /// Whether some pod has seen it, and would miss it.
-    pub(super) seen: bool,
-    /// What was known before.
-    pub(super) state: State,
-}
 
 /// One place of the member.
 #[derive(Debug)]
@@ -145,33 +88,64 @@ impl Ledger {
         for gone in before.iter().flatten().filter(|place| !places.contains(place)) {
             self.leave(gone, pod, now);
         }
-        let mut waits = vec![];
-        for need in needs {
-            let entry = self.entries.entry(need.place.clone()).or_insert_with(Entry::new);
-            entry.origin = Some(need.origin.clone());
-            *entry.users.entry(pod.clone()).or_default() |= started;
-            let known = match &entry.state {
-                State::InPlace(_) => true,
-                // A watch says when it appears. Who cannot start without it has reason to hope, so it is looked for.
-                State::Kept => need.optional || entry.users.get(pod).is_some_and(|seen| *seen),
-                State::Missing => need.optional,
-                State::Unknown | State::Refused(_) | State::Failed(_) | State::Closed => false,
-            };
-            if known && entry.busy.as_ref().is_none_or(|busy| busy.wanted) {
-                // It may have been on its way out.
+        Ok(needs.iter().filter_map(|need| self.add(pod, need, started, now)).collect())
+    }
+
+    /// A pod is selected by exactly these Services. What else it needs stays: it is known of the pod as the member has it,
+    /// which may not be quite the host's.
+    pub(super) fn select(&mut self, pod: &PodId, services: &[Need], now: Instant) {
+        let Some(before) = self.pods.get(pod) else { return };
+        let is_service = |place: &&Place| {
+            let origin = self.entries.get(place).and_then(|entry| entry.origin.as_ref());
+            matches!(origin, Some(Origin::Service { .. }))
+        };
+        let (selecting, mut rest): (Vec<Place>, Vec<Place>) =
+            before.iter().cloned().partition(|place| is_service(&place));
+        let stays = |place: &Place| services.iter().any(|need| need.place == *place);
+        rest.extend(services.iter().map(|need| need.place.clone()));
+        self.pods.insert(pod.clone(), rest.into());
+        for gone in selecting.iter().filter(|place| !stays(place)) {
+            self.leave(gone, pod, now);
+        }
+        for need in services {
+            self.add(pod, need, false, now);
+        }
+    }
+
+    /// A pod needs this. Gives something to wait for if it is not known that all is well.
+    fn add(
+        &mut self,
+        pod: &PodId,
+        need: &Need,
+        started: bool,
+        now: Instant,
+    ) -> Option<oneshot::Receiver<()>> {
+        let entry = self.entries.entry(need.place.clone()).or_insert_with(Entry::new);
+        entry.origin = Some(need.origin.clone());
+        let on_its_way_out = entry.users.is_empty();
+        *entry.users.entry(pod.clone()).or_default() |= started;
+        let known = match &entry.state {
+            State::InPlace(_) => true,
+            // A watch says when it appears. Who cannot start without it has reason to hope, so it is looked for.
+            State::Kept => need.optional || entry.users.get(pod).is_some_and(|seen| *seen),
+            State::Missing => need.optional,
+            State::Unknown | State::Refused(_) | State::Failed(_) | State::Closed => false,
+        };
+        if known && entry.busy.as_ref().is_none_or(|busy| busy.wanted) {
+            // What others use keeps its time: somebody may be about to look because it changed.
+            if on_its_way_out {
                 let refresh = entry.refresh;
                 self.schedule(&need.place, refresh);
-                continue;
             }
-            let (sender, receiver) = oneshot::channel();
-            entry.waiting.push(sender);
-            waits.push(receiver);
-            match &mut entry.busy {
-                Some(busy) => busy.again |= !busy.wanted,
-                None => self.schedule(&need.place, Some(now)),
-            }
+            return None;
         }
-        Ok(waits)
+        let (sender, receiver) = oneshot::channel();
+        entry.waiting.push(sender);
+        match &mut entry.busy {
+            Some(busy) => busy.again |= !busy.wanted,
+            None => self.schedule(&need.place, Some(now)),
+        }
+        Some(receiver)
     }
 
     /// Whether all that a pod needs is there.
@@ -208,6 +182,10 @@ impl Ledger {
         let Some(entry) = self.entries.get_mut(place) else { return };
         entry.users.remove(pod);
         if entry.users.is_empty() && entry.busy.is_none() {
+            // Somebody was about to look. Should a pod come for it before it goes, somebody does so first.
+            if entry.due.is_some() && entry.due != entry.refresh {
+                entry.state = State::Unknown;
+            }
             // A token is for one pod, which never comes back.
             let linger =
                 if matches!(entry.origin, Some(Origin::Token(_))) { Duration::ZERO } else { self.linger };
@@ -391,21 +369,6 @@ impl Entry {
             refresh: None,
             busy: None,
             waiting: vec![],
-        }
-    }
-}
-
-impl State {
-    /// Whether what the member announced of a copy is what we know anyway.
-    fn explains(&self, uid: &str, version: Option<&str>) -> bool {
-        match (self, version) {
-            (Self::InPlace(known), Some(version)) => (&*known.uid, &*known.version) == (uid, version),
-            // The one that we replaced by another may be announced as gone afterwards.
-            (Self::InPlace(known), None) => *known.uid != *uid,
-            (Self::Kept, Some(_)) => true,
-            (Self::Kept, None) => false,
-            (_, None) => true,
-            (_, Some(_)) => false,
         }
     }
 }

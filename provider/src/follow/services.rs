@@ -88,13 +88,9 @@ impl Follow {
             let Some(pod) = self.site.host_pod(id.key()).filter(|pod| pod.uid() == id.uid()) else {
                 continue;
             };
-            let Ok(needs) = self.needs(&pod, &target) else { continue };
-            self.desk.change(|ledger, now| {
-                // Between the look at the list and now it may have been released.
-                if ledger.has(&id) {
-                    let _ = ledger.want(&id, &needs, pod.was_started(), now);
-                }
-            });
+            let Ok(there) = target.namespaces.map(id.key().namespace()) else { continue };
+            let services = self.services(&pod, &there);
+            self.desk.change(|ledger, now| ledger.select(&id, &services, now));
         }
     }
 

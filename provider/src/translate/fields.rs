@@ -109,6 +109,12 @@ fn by_version(spec: &mut Object, context: &mut Context<'_>) {
             // Only init containers could have one of their own, and every other container is rejected for it.
             ruled |= container.remove("restartPolicy").is_some();
         }
+        for container in items_mut(spec.get_mut("initContainers")).filter_map(Value::as_object_mut) {
+            // That of a sidecar is older, and what the pod would be without it was asked before.
+            if container.get("restartPolicy").is_some_and(|policy| policy != "Always") {
+                ruled |= container.remove("restartPolicy").is_some();
+            }
+        }
         if ruled {
             too_old(context, "restart rules of containers", Version::v1(35));
         }
@@ -120,11 +126,11 @@ fn by_version(spec: &mut Object, context: &mut Context<'_>) {
         // The host writes a default into every pod: nobody asked for it.
         each_container(spec, |container| drop(container.remove("resizePolicy")));
     }
-    if version < Version::v1(32)
+    if version < Version::v1(33)
         && spec.contains_key("securityContext")
         && object_mut(spec, "securityContext").remove("seLinuxChangePolicy").is_some()
     {
-        too_old(context, "seLinuxChangePolicy", Version::v1(32));
+        too_old(context, "seLinuxChangePolicy", Version::v1(33));
     }
 }
 

@@ -6,6 +6,7 @@ use crate::{
     marks,
     names::MemberPodKey,
     target::Anchor,
+    version::Version,
 };
 
 /// What API servers write themselves, and what ties an object to others of its own cluster. A finalizer that came
@@ -24,6 +25,9 @@ const HOSTS_OWN: [&str; 11] = [
     "finalizers",
 ];
 
+/// Labels that clusters write onto pods when they are bound, from the node: since 1.35 the member has its own.
+const TOPOLOGY: [&str; 2] = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone"];
+
 /// Annotations by which a kubelet takes a pod for the picture of a static one.
 const STATIC_POD: &str = "kubernetes.io/config.";
 
@@ -40,6 +44,9 @@ pub(super) fn member(context: &Context<'_>, key: &MemberPodKey, anchor: &Anchor)
     let labels = object_mut(&mut metadata, "labels");
     labels.remove(marks::WORKLOAD);
     labels.remove(marks::COPY_OF);
+    if target.version >= Version::v1(35) {
+        TOPOLOGY.iter().for_each(|label| drop(labels.remove(*label)));
+    }
     for (label, value) in [
         (marks::HOST, target.host.as_str()),
         (marks::NODE, target.node.as_str()),

@@ -139,6 +139,17 @@ pub(super) fn refusals(spec: &Object, target: &Target) -> Refusals {
         found.push(Refusal::ResourceClaims);
     }
     classes(spec, target, &mut found);
+    // An older member leaves both out without a word, and the pod would be less apart from others than it asks to be.
+    if spec.get("hostUsers").and_then(Value::as_bool) == Some(false) {
+        needs(target, Version::v1(33), "hostUsers: false", &mut found);
+    }
+    if spec
+        .get("securityContext")
+        .and_then(|c| c.get("supplementalGroupsPolicy"))
+        .is_some_and(|p| p == "Strict")
+    {
+        needs(target, Version::v1(33), "supplementalGroupsPolicy: Strict", &mut found);
+    }
     if !policy.privileged
         && is_true(spec.get("securityContext").and_then(|c| c.pointer("/windowsOptions/hostProcess")))
     {
@@ -247,8 +258,8 @@ fn refused_volume(volume: &Value, target: &Target, found: &mut Vec<Refusal>) {
         found.push(Refusal::HostPath { volume: name() });
     }
     if has("image") {
-        // An older member would take it for an empty directory.
-        needs(target, Version::v1(33), "image volumes", found);
+        // An older member leaves out the volume and its mounts, unless somebody switched them on there.
+        needs(target, Version::v1(35), "image volumes", found);
         refused_image(volume.pointer("/image/reference").and_then(Value::as_str), target, found);
     }
     for source in items(volume.pointer("/projected/sources")) {

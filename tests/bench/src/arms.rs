@@ -94,7 +94,9 @@ pub(crate) fn compare(ours: &Arm, peer: &Arm, amount: Amount) -> Vec<Line> {
         |what: String, unit, of: &dyn Fn(&Arm) -> f64| Line { what, unit, ours: of(ours), peer: of(peer) };
     let many = amount.many;
     vec![
-        line("one pod until Running, median".into(), "ms", &|arm| millis(percentile(&arm.until_running(), 50))),
+        line("one pod until Running, median".into(), "ms", &|arm| {
+            millis(percentile(&arm.until_running(), 50))
+        }),
         line("one pod until Running, 99 %".into(), "ms", &|arm| millis(percentile(&arm.until_running(), 99))),
         line(format!("{many} pods until Running, median"), "ms", &|arm| millis(percentile(&arm.starts, 50))),
         line("all pods deleted, median".into(), "ms", &|arm| millis(percentile(&arm.ends, 50))),

@@ -19,6 +19,10 @@ use tokio::{
 /// Requests under way at once: more than the API server of a small machine needs to be busy.
 const AT_ONCE: usize = 32;
 
+/// A pod keeps clusters busy for a while after it runs: with Events, and with controllers that look at it. One that is
+/// measured alone comes after that.
+const REST: Duration = Duration::from_millis(150);
+
 /// Nothing here takes so long unless it is stuck; and for each pod a little more.
 const PATIENCE: Duration = Duration::from_secs(300);
 const PATIENCE_PER_POD: Duration = Duration::from_millis(60);
@@ -97,6 +101,7 @@ impl Load {
     pub(crate) async fn one_by_one(&mut self, count: u32) -> Result<Vec<Single>> {
         let mut took = Vec::new();
         for index in 0..count {
+            tokio::time::sleep(REST).await;
             let begun = Instant::now();
             self.create(&format!("single-{index}")).await?;
             let placed = self.wait(1, Seen::Placed).await? - begun;
@@ -112,6 +117,7 @@ impl Load {
             .map(|kind| json!({ "type": kind, "status": "True" }));
         let mut took = Vec::new();
         for index in 0..count {
+            tokio::time::sleep(REST).await;
             let (name, begun) = (format!("said-{index}"), Instant::now());
             self.create(&name).await?;
             let status = json!({ "status": {

@@ -1,7 +1,13 @@
 //! Pods through the virtual node of a member beside pods created in the member itself, which is the floor: nobody can be
 //! faster than the member. KWOK plays its nodes, so that what is measured is the way there and back.
 
-use std::{collections::BTreeMap, ops::RangeInclusive, path::Path, process::Stdio, time::Duration};
+use std::{
+    collections::BTreeMap,
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use federlet_sandbox::{
@@ -44,12 +50,18 @@ pub(crate) struct Args {
     /// With many pods, too, let both clusters share all processors, rather than half of them for each
     #[arg(long)]
     together: bool,
+    /// Measure this program, rather than build one from the sources as they are
+    #[arg(long, value_name = "PATH")]
+    federlet: Option<PathBuf>,
 }
 
 pub(crate) async fn run(args: &Args) -> Result<()> {
     ensure!(args.rounds > 0 && args.singles > 0 && args.many > 0, "each number must be at least 1");
     let progress = Progress::new();
-    let binary = build_federlet(true, &progress).await?;
+    let binary = match &args.federlet {
+        Some(binary) => binary.clone(),
+        None => build_federlet(true, &progress).await?,
+    };
     let nodes = args.held.max(args.many).div_ceil(900) + 1;
     with_clusters(&["--members", "1", "--kwok-nodes", &format!("{MEMBER}={nodes}")], async |instance| {
         measure(instance, &binary, args, &progress).await
@@ -83,6 +95,7 @@ async fn measure(instance: &Instance, binary: &Path, args: &Args, progress: &Pro
     }
     let at_once = Amount { singles: 0, many: args.many };
     rounds(&mut arms, &mut spent, at_once, args.rounds + 1..=args.rounds * 2, progress).await?;
+    println!("memory after the rounds: {:.1} MiB", mib());
 
     let [through, direct] = &arms;
     println!("\n{}", table("through the node", "in the member", compare(through, direct, at_once)));

@@ -182,8 +182,11 @@ pub(super) fn volume(
             ] }] } },
         },
     });
-    if let Some(class) = spec.get("storageClassName").filter(|class| class.is_string()) {
-        volume["spec"]["storageClassName"] = class.clone();
+    // Both classes must be those of the claim, or the host does not bind it.
+    for field in ["storageClassName", "volumeAttributesClassName"] {
+        if let Some(class) = spec.get(field).filter(|class| class.is_string()) {
+            volume["spec"][field] = class.clone();
+        }
     }
     Some(volume)
 }

@@ -19,6 +19,12 @@ pub(super) fn about(event: &Value) -> Option<(&str, &str, &str)> {
     Some((text(object, "namespace")?, text(object, "name")?, text(object, "uid")?))
 }
 
+/// Whether the place at which to go on hearing is of no use any more. A member that does not answer, or has too much to do,
+/// still knows it.
+pub(super) fn forgets(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if ![429, 500, 503].contains(&status.code))
+}
+
 /// The Event to write on the host. None if it says nothing.
 pub(super) fn translated(event: &Value, pod: &PodId, node: &str) -> Option<Value> {
     let metadata = event.get("metadata")?;
@@ -162,6 +168,20 @@ mod tests {
             (&repeated["count"], &repeated["lastTimestamp"]),
             (&json!(4), &json!("2026-01-01T00:02:00Z"))
         );
+    }
+
+    #[test]
+    fn what_happened_while_a_member_was_away_is_heard_when_it_is_back() {
+        let answer = |code: u16| {
+            let status = json!({ "code": code, "message": "", "reason": "", "status": "Failure" });
+            kube::Error::Api(serde_json::from_value(status).unwrap())
+        };
+        assert!(!forgets(&kube::Error::Service("connection refused".into())));
+        for (code, expected) in
+            [(410, true), (504, true), (403, true), (429, false), (500, false), (503, false)]
+        {
+            assert_eq!(forgets(&answer(code)), expected, "{code}");
+        }
     }
 
     #[test]

@@ -92,6 +92,21 @@ fn every_change_that_is_not_ours_is_looked_at() {
 }
 
 #[test]
+fn a_change_is_looked_at_though_another_pod_comes_or_the_last_one_goes_before() {
+    for last_one_goes in [false, true] {
+        let mut f = Fixture::new();
+        f.want("a", &[need("x", false)]);
+        f.work(|_| in_place("1"));
+        f.ledger.host_changed(&place("x"), Some("h2"), f.now);
+        if last_one_goes {
+            f.ledger.release(&pod("a"), f.now);
+        }
+        assert_eq!(f.want("b", &[need("x", false)]), usize::from(last_one_goes));
+        assert_eq!(f.work(|_| in_place("2")), looked("x", true), "{last_one_goes}");
+    }
+}
+
+#[test]
 fn changes_while_somebody_looks_are_not_lost_and_our_own_do_not_count() {
     for (host, member, again) in [
         (Some("h1"), Some("1"), false),
@@ -208,6 +223,31 @@ fn a_pod_that_needs_something_else_leaves_the_first() {
     f.want("a", &[need("y", false)]);
     f.work(|_| in_place("1"));
     assert_eq!(f.after(LINGER).work(|_| State::Closed.into()), looked("x", false));
+}
+
+#[test]
+fn services_come_and_go_beside_what_a_pod_needs_otherwise() {
+    let service = |name: &str| Need {
+        place: Place::new(
+            super::super::place::Resource::Service,
+            &NamespaceMap::same().map("n").unwrap(),
+            name,
+        ),
+        origin: Origin::Service { namespace: "n".into(), name: name.into() },
+        optional: true,
+    };
+    let mut f = Fixture::new();
+    f.want("a", &[need("x", false), service("one")]);
+    assert_eq!(f.work(|_| in_place("1")).len(), 2);
+    f.ledger.select(&pod("a"), &[service("two")], f.now);
+    assert_eq!(f.work(|_| in_place("1")), looked("two", true));
+    assert_eq!(f.after(LINGER).work(|_| State::Closed.into()), looked("one", false));
+    assert!(f.ledger.knows(&place("x")));
+    // It has gone in between.
+    f.ledger.select(&pod("b"), &[service("two")], f.now);
+    assert!(!f.ledger.has(&pod("b")));
+    f.ledger.release(&pod("a"), f.now);
+    assert_eq!(f.after(LINGER).work(|_| State::Closed.into()).len(), 2);
 }
 
 #[test]

@@ -36,6 +36,19 @@ fn metadata_is_the_members_own() {
 }
 
 #[test]
+fn labels_that_clusters_write_when_they_bind_a_pod_are_each_ones_own() {
+    let mut pod = pod();
+    pod["metadata"]["labels"]["topology.kubernetes.io/zone"] = "host-a".into();
+    pod["metadata"]["labels"]["topology.kubernetes.io/region"] = "host".into();
+    let labels = |minor| {
+        let target = Target { version: Version::v1(minor), ..cluster() };
+        sent(&pod, &target).json["metadata"]["labels"].as_object().unwrap().len()
+    };
+    // A member that writes none leaves the host's.
+    assert_eq!((labels(35), labels(34)), (4, 6));
+}
+
+#[test]
 fn nobody_can_pass_for_another_by_writing_our_marks() {
     let mut pod = pod();
     pod["metadata"]["labels"][marks::HOST] = "other-host".into();

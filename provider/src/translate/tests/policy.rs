@@ -181,7 +181,10 @@ fn what_an_old_member_would_reject_is_left_out_and_said() {
     pod["spec"]["containers"][0]["restartPolicy"] = "Never".into();
     pod["spec"]["containers"][0]["resizePolicy"] =
         json!([{ "resourceName": "cpu", "restartPolicy": "NotRequired" }]);
-    pod["spec"]["initContainers"] = json!([{ "name": "s", "image": "a", "restartPolicy": "Always" }]);
+    pod["spec"]["initContainers"] = json!([
+        { "name": "s", "image": "a", "restartPolicy": "Always" },
+        { "name": "i", "image": "a", "restartPolicy": "Never" },
+    ]);
     let at = |minor| sent(&pod, &Target { version: Version::v1(minor), ..cluster() });
 
     let new = at(36);
@@ -195,6 +198,8 @@ fn what_an_old_member_would_reject_is_left_out_and_said() {
     assert_eq!(spec["containers"][0].get("restartPolicy"), None);
     assert_eq!(spec["containers"][0].get("resizePolicy"), None);
     assert_eq!(spec["initContainers"][0]["restartPolicy"], "Always");
+    assert_eq!(spec["initContainers"][1].get("restartPolicy"), None);
+    assert_eq!(new.json["spec"]["initContainers"][1]["restartPolicy"], "Never");
     assert_eq!(spec["securityContext"], json!({ "fsGroup": 1 }));
     assert_eq!(old.notices.len(), 4);
     assert_eq!(at(34).notices.len(), 2);
@@ -207,9 +212,14 @@ fn what_would_be_another_pod_on_an_old_member_is_refused() {
     pod["spec"]["containers"][0]["env"] =
         json!([{ "name": "X", "valueFrom": { "fileKeyRef": { "key": "x" } } }]);
     pod["spec"]["volumes"] = json!([{ "name": "i", "image": { "reference": "nginx" } }]);
-    let refusals = refused(&pod, &Target { version: Version::v1(28), ..cluster() });
-    assert_eq!(refusals.len(), 3, "{refusals:?}");
-    assert!(refusals.iter().all(|refusal| matches!(refusal, Refusal::TooOld { .. })));
+    pod["spec"]["hostUsers"] = false.into();
+    pod["spec"]["securityContext"] = json!({ "supplementalGroupsPolicy": "Strict" });
+    let at = |minor| refused(&pod, &Target { version: Version::v1(minor), ..cluster() });
+    for (minor, count) in [(28, 5), (32, 4), (34, 2)] {
+        let refusals = at(minor);
+        assert_eq!(refusals.len(), count, "{refusals:?}");
+        assert!(refusals.iter().all(|refusal| matches!(refusal, Refusal::TooOld { .. })));
+    }
 }
 
 #[test]

@@ -144,6 +144,13 @@ fn a_volume_is_one_that_the_hosts_binder_takes() {
         (&json!("1Gi"), &json!("federlet"))
     );
     assert_eq!(spec["persistentVolumeReclaimPolicy"], "Delete");
+    assert_eq!(spec.get("volumeAttributesClassName"), None);
+    let mut fast = claim(&json!({}));
+    fast["spec"]["volumeAttributesClassName"] = "fast".into();
+    let namespace = NamespaceMap::same().map("shop").unwrap();
+    let there = json!({ "metadata": { "uid": "m1" } });
+    let its = super::volume(&fast, None, &there, &namespace, &cluster()).unwrap();
+    assert_eq!(its["spec"]["volumeAttributesClassName"], "fast");
     let terms = &spec["nodeAffinity"]["required"]["nodeSelectorTerms"];
     assert_eq!(terms[0]["matchExpressions"][0]["values"], json!([cluster().node.as_str()]));
 }
