@@ -1,4 +1,4 @@
-use std::{collections::HashMap, io, sync::Arc};
+use std::{collections::HashMap, future::Future, io, sync::Arc};
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -10,6 +10,7 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     answer::{Body, Refusal, negotiation, plain, whole},
@@ -19,7 +20,7 @@ use super::{
     server::Connection,
 };
 use crate::{
-    contract::{LogOptions, Pod, PodId, UpgradeAnswer, UpgradeRequest},
+    contract::{ByteStream, LogOptions, Pod, PodId, ProviderError, UpgradeAnswer, UpgradeRequest},
     metrics::{Metrics, OpenStream},
 };
 
@@ -34,16 +35,18 @@ impl KubeletApi {
     ) -> Result<Response<Body>, Refusal> {
         let pod = target.pod(Some(container))?;
         let open = self.streams.open(pod, "logs")?;
-        let log = in_time(target.served.provider.logs(pod, container, options)).await?;
-        let log = log.take_until(target.served.removed.clone().cancelled_owned());
-        // The place is taken as long as the body lives: until the log ends or the client is gone.
-        let frames = log.map(move |chunk| open.pass(chunk));
-        let mut response = plain(BodyExt::boxed_unsync(StreamBody::new(frames)));
-        if options.follow {
-            // Who follows a log stays for days. Enough of them would leave no place for anybody else.
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            over.make_room();
+        let (provider, removed) = (&target.served.provider, &target.served.removed);
+        let log = provider.logs(pod, container, options);
+        if !options.follow {
+            return Ok(log_response(in_time(log).await?, open, removed));
         }
+        // Who follows a log stays for days, and its first line may be long in coming. Enough of them would leave no place
+        // for anybody else.
+        over.make_room();
+        let log = while_served(log, removed).await;
+        let mut response =
+            log.map_or_else(|refusal| refusal.into_response(false), |log| log_response(log, open, removed));
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         Ok(response)
     }
 
@@ -79,6 +82,25 @@ impl KubeletApi {
             drop(open);
         });
         Ok(response)
+    }
+}
+
+/// A log, as it comes. The place is taken as long as the body lives: until the log ends or the client is gone.
+fn log_response(log: ByteStream, open: Open, removed: &CancellationToken) -> Response<Body> {
+    let log = log.take_until(removed.clone().cancelled_owned());
+    let frames = log.map(move |chunk| open.pass(chunk));
+    plain(BodyExt::boxed_unsync(StreamBody::new(frames)))
+}
+
+/// What a provider answers, as long as the client waits and the node is served: a kubelet says nothing at all of a
+/// followed log before its first line.
+async fn while_served<T>(
+    call: impl Future<Output = Result<T, ProviderError>>,
+    removed: &CancellationToken,
+) -> Result<T, Refusal> {
+    tokio::select! {
+        answer = call => Ok(answer?),
+        () = removed.cancelled() => Err(ProviderError::unavailable("the node is not served here any more").into()),
     }
 }
 
@@ -135,9 +157,27 @@ impl Drop for Open {
 
 #[cfg(test)]
 mod tests {
+    use std::{future::pending, time::Duration};
+
     use serde_json::json;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_log_is_waited_for_until_its_node_goes() {
+        let removed = CancellationToken::new();
+        let first_line = async {
+            tokio::time::sleep(Duration::from_secs(24 * 60 * 60)).await;
+            Ok(())
+        };
+        assert!(while_served(first_line, &removed).await.is_ok());
+        let refused = async { Err::<(), _>(ProviderError::NotFound) };
+        let refusal = while_served(refused, &removed).await.unwrap_err();
+        assert_eq!(refusal.into_response(false).status(), StatusCode::NOT_FOUND);
+        removed.cancel();
+        let refusal = while_served(pending::<Result<(), _>>(), &removed).await.unwrap_err();
+        assert_eq!(refusal.into_response(false).status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
 
     #[test]
     fn each_pod_has_so_many_places_and_gives_them_back() {

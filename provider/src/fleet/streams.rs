@@ -1,18 +1,20 @@
 //! Logs of all copies; exec, attach and port-forward into one of them. The bytes come through the nodes of the clusters.
 
+use std::future::Future;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use federlet_node::contract::{
     ByteStream, LogOptions, MetricsKind, Pod, PodStreams, ProviderError, UpgradeAnswer, UpgradeRequest,
 };
-use futures::{StreamExt, future::join_all, stream};
-use kube::client::Body;
+use futures::FutureExt;
+use kube::{Client, client::Body};
 use serde_json::Value;
 
 use super::{
     FleetProvider,
     child::Child,
-    lines::{limited, prefixed},
+    lines::{follow, in_turn, limited},
     status::is_true,
 };
 use crate::{cluster::log_of, errors::from_host};
@@ -25,25 +27,11 @@ impl PodStreams for FleetProvider {
         container: &str,
         options: &LogOptions,
     ) -> Result<ByteStream, ProviderError> {
-        let children = self.running(pod)?;
-        let opened = join_all(children.iter().map(|child| self.log(child, container, options))).await;
-        if opened.iter().all(Result::is_err) {
-            return opened.into_iter().next().unwrap_or(Err(ProviderError::NotFound));
-        }
-        let logs = children.iter().zip(opened).map(|(child, log)| {
-            let log = log.unwrap_or_else(|error| {
-                // One that has nothing to say must not hide the others.
-                let said = Bytes::from(format!("({error})\n"));
-                stream::once(async { Ok(said) }).boxed()
-            });
-            prefixed(&child.cluster, log)
+        let opening = self.running(pod)?.into_iter().map(|child| {
+            let log = open(self.clients.streams.clone(), &child, container, options);
+            (child.cluster, log.boxed())
         });
-        let logs: Vec<ByteStream> = logs.collect();
-        let merged: ByteStream = if options.follow {
-            stream::select_all(logs).boxed()
-        } else {
-            stream::iter(logs).flatten().boxed()
-        };
+        let merged = if options.follow { follow(opening).await? } else { in_turn(opening).await? };
         Ok(limited(merged, options.limit_bytes))
     }
 
@@ -81,17 +69,19 @@ impl FleetProvider {
         }
         Ok(children)
     }
+}
 
-    async fn log(
-        &self,
-        child: &Child,
-        container: &str,
-        options: &LogOptions,
-    ) -> Result<ByteStream, ProviderError> {
-        let namespace = child.parent.key().namespace();
-        let request =
-            options.to_node(&child.cluster, namespace, &child.name, container).map(|()| Body::empty());
-        let response = self.clients.streams.send(request).await.map_err(|error| from_host(&error))?;
+/// Asks for the log of one copy.
+fn open(
+    client: Client,
+    child: &Child,
+    container: &str,
+    options: &LogOptions,
+) -> impl Future<Output = Result<ByteStream, ProviderError>> + Send + use<> {
+    let namespace = child.parent.key().namespace();
+    let request = options.to_node(&child.cluster, namespace, &child.name, container).map(|()| Body::empty());
+    async move {
+        let response = client.send(request).await.map_err(|error| from_host(&error))?;
         log_of(response).await
     }
 }
