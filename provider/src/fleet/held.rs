@@ -54,6 +54,11 @@ impl Known<'_> {
         if own.is_empty() && !host.was_started() {
             return Ok(None);
         }
+        // What is over is not begun again in a cluster that was chosen since. Without its copy the pod would look as if it
+        // still ran, and would be ended with all that it left behind.
+        if host.phase().is_terminal() && own.iter().all(|child| child.phase.is_terminal()) {
+            return shown(host.id(), host.spec(), host.status(), None).map(Some);
+        }
         shown(host.id(), host.spec(), &status(host, &self.copies(&own)), None).map(Some)
     }
 
@@ -94,6 +99,8 @@ fn shown(id: &PodId, spec: &Value, status: &Value, ending: Option<u64>) -> Resul
 
 #[cfg(test)]
 mod tests {
+    use federlet_node::contract::Phase;
+
     use super::{super::child::tests::child, *};
 
     fn host(extra: &Value, status: &Value) -> Pod {
@@ -139,6 +146,39 @@ mod tests {
             is("p1", None),
             "one that goes does not take it along"
         );
+    }
+
+    #[test]
+    fn a_pod_that_is_over_stays_so_when_more_clusters_are_chosen() {
+        let phase = |host: &Pod, children: &[Child]| {
+            let clusters = ["a", "b", "c"].map(str::to_owned);
+            let (chosen, reach) = (Some(clusters.clone().into()), clusters.map(|name| (name, true)).into());
+            let known = Known {
+                host: Some(host),
+                children: children.to_vec(),
+                chosen,
+                reach,
+                troubles: Troubles::new(),
+            };
+            known.held().unwrap().unwrap().phase()
+        };
+        let copy = |cluster: &str, phase: &str| {
+            Child::read(&child(cluster, cluster, json!({"status": {"phase": phase}}))).unwrap()
+        };
+        for (over, word) in [(Phase::Succeeded, "Succeeded"), (Phase::Failed, "Failed")] {
+            let job = Pod::try_from(json!({
+                "metadata": {"namespace": "shop", "name": "web", "uid": "p1"}, "spec": {"restartPolicy": "Never"},
+                "status": {"phase": word, "startTime": "2026-01-01T00:00:00Z"},
+            }))
+            .unwrap();
+            assert_eq!(phase(&job, &[copy("a", word), copy("b", "Succeeded")]), over);
+            assert_eq!(phase(&job, &[]), over, "its copies may have been tidied away");
+            assert_eq!(
+                phase(&job, &[copy("a", word), copy("b", "Running")]),
+                Phase::Running,
+                "it is to be ended"
+            );
+        }
     }
 
     #[test]
