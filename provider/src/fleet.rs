@@ -4,6 +4,7 @@
 //! pinned to that cluster's node. `choice` says which clusters, `copy` what a copy is, `plan` what to do about them and
 //! `status` what the pod says of itself, all without a client; `lifecycle` does it, `streams` and `usage` lead to copies.
 
+mod again;
 mod child;
 mod choice;
 mod copy;
@@ -38,7 +39,7 @@ use tokio::sync::{broadcast, watch as changes};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::copy::relabelled;
-use self::{child::Children, mean::Counters};
+use self::{again::Again, child::Children, mean::Counters};
 pub use self::{
     choice::{Choice, Chosen},
     status::copies_well,
@@ -89,6 +90,7 @@ pub struct FleetProvider {
     workloads: Mutex<HashMap<String, HashSet<PodKey>>>,
     /// By the UID of the pod, what went wrong with its copies.
     troubles: Mutex<HashMap<String, Borne>>,
+    again: Again,
     changes: broadcast::Sender<PodChange>,
     counters: Mutex<Counters>,
     events: Events,
@@ -122,6 +124,7 @@ impl FleetProvider {
             listed: changes::Sender::new(false),
             workloads: Mutex::default(),
             troubles: Mutex::default(),
+            again: Again::default(),
             changes: broadcast::Sender::new(BACKLOG),
             counters: Mutex::default(),
             events,

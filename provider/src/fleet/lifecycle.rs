@@ -92,12 +92,12 @@ impl FleetProvider {
             }
         }
         let again = self.bear(pod, troubles)?;
-        if let Some(again) = [plan.again, again].into_iter().flatten().min() {
-            let (changes, pod) = (self.changes.clone(), pod.key().clone());
-            tokio::spawn(async move {
-                tokio::time::sleep(again).await;
-                let _ = changes.send(PodChange::ReconsiderOne(pod));
-            });
+        match [plan.again, again].into_iter().flatten().min() {
+            Some(after) => {
+                let (changes, key) = (self.changes.clone(), pod.key().clone());
+                self.again.set(pod.key(), after, move || drop(changes.send(PodChange::ReconsiderOne(key))));
+            }
+            None => self.again.clear(pod.key()),
         }
         Ok(())
     }
@@ -217,7 +217,11 @@ impl FleetProvider {
             reach: self.choice.reach(),
             troubles: troubles.unwrap_or_default(),
         };
-        known.held()
+        let held = known.held()?;
+        if held.is_none() {
+            self.again.clear(key);
+        }
+        Ok(held)
     }
 
     fn remember(&self, workload: &str, pod: &PodKey) {
@@ -225,6 +229,7 @@ impl FleetProvider {
     }
 
     fn forget(&self, pod: &PodId) {
+        self.again.clear(pod.key());
         self.troubles.lock().remove(pod.uid());
         self.workloads.lock().retain(|_, pods| {
             pods.remove(pod.key());
