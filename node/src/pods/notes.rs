@@ -71,6 +71,8 @@ pub(crate) struct Note {
     /// What was written last, and the digest of the status that the host made of it. A host that drops a field it does
     /// not know must not be told for ever.
     pub(crate) written: Option<(Saying, u64)>,
+    /// Whether what was written last is how the pod ended.
+    pub(crate) said_the_end: bool,
     /// The trouble that was told last.
     pub(crate) told: Option<u64>,
 }

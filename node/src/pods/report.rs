@@ -54,6 +54,23 @@ impl PodSync {
         }
     }
 
+    /// Before a pod goes at the provider, says how it ended to those who wait to read it: afterwards nobody knows.
+    pub(super) async fn report_before_it_goes(
+        &self,
+        host: Option<&Pod>,
+        held: Option<&Pod>,
+    ) -> Result<Reported, HostError> {
+        let ended = |host: &Pod| held.filter(|held| held.uid() == host.uid() && held.phase().is_terminal());
+        // What a provider that does not answer remembers from before is not to be trusted.
+        let trusted = *self.healthy.borrow() != Some(false);
+        if let Some(host) = host.filter(|host| trusted && host.has_finalizers())
+            && let Some(ended) = ended(host)
+        {
+            return self.report(host, ended.status()).await;
+        }
+        Ok(Reported::Yes)
+    }
+
     /// Says that the pod is over, from what the host knows of it.
     pub(super) async fn report_end(
         &self,
@@ -95,8 +112,11 @@ impl PodSync {
         let write = self.host.patch_status(host.key(), patch);
         Ok(match self.timed("status", write).await? {
             Written::Now(now) => {
-                let left = digest(now.status());
-                self.notes.change(host, |note| note.written = Some((saying, left)));
+                let (left, over) = (digest(now.status()), now.phase().is_terminal());
+                self.notes.change(host, |note| {
+                    note.written = Some((saying, left));
+                    note.said_the_end = over;
+                });
                 Reported::Yes
             }
             Written::Gone => Reported::Yes,

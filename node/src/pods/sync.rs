@@ -145,7 +145,12 @@ impl PodSync {
                 })
             }
             (Step::Rest(_), None) => Ok(Outcome::After(LOOK_AGAIN)),
-            (Step::Delete { id, grace, confirm }, _) => self.delete(&id, grace, confirm).await,
+            (Step::Delete { id, grace, confirm }, _) => {
+                if let Reported::Again = self.report_before_it_goes(host, held.as_ref()).await? {
+                    return Ok(Outcome::Retry { backoff: Backoff::default(), asked: None });
+                }
+                self.delete(&id, grace, confirm).await
+            }
             (Step::Create, Some(host)) => self.create(host).await,
             (Step::Update, Some(host)) => self.update(host, held.as_ref()).await,
             (Step::Remove { say_how_it_ended }, Some(host)) => self.remove(host, say_how_it_ended).await,
@@ -212,7 +217,8 @@ impl PodSync {
         if self.notes.of(host).just_removed() {
             return Ok(Outcome::After(LOOK_AGAIN));
         }
-        if say_how_it_ended {
+        // Or it was said, and the watch has not told so yet.
+        if say_how_it_ended && !self.notes.of(host).said_the_end {
             // Also when the host refuses it: the pod must not stay for ever because of how it ended.
             self.report_end(host, "Terminated", "ended with its pod's deletion").await?;
         }

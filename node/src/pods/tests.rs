@@ -120,6 +120,26 @@ async fn the_grace_period_is_passed_on_and_again_when_it_shrinks() {
 }
 
 #[tokio::test]
+async fn how_a_pod_ended_is_said_before_it_goes_to_whoever_holds_a_finalizer() {
+    let fixture = Fixture::running().await;
+    fixture.change_on_host(|pod| pod["metadata"]["finalizers"] = json!(["batch.kubernetes.io/job-tracking"]));
+    fixture.delete_on_host(30);
+    fixture.sync(0).await;
+    // The end of its containers and its phase come in one, and the pod is gone right after it was told to go.
+    let ended = json!([{"name": "app", "state": {"terminated": {"exitCode": 0}}}]);
+    fixture.provider.report(json!({"phase": "Succeeded", "containerStatuses": ended}));
+    fixture.sync(0).await;
+    assert_eq!(fixture.provider.calls().last().unwrap(), "delete 0ns");
+    fixture.provider.is_gone();
+    // The watch is behind: it still shows a pod that runs.
+    fixture.sync(0).await;
+    let status = &fixture.host.pod()["status"];
+    assert_eq!(status["phase"], "Succeeded");
+    assert_eq!(status["containerStatuses"], ended);
+    assert_eq!(fixture.host.writes().last().unwrap(), "DELETE uid-1 0");
+}
+
+#[tokio::test]
 async fn a_removal_names_the_uid_and_happens_once() {
     let fixture = Fixture::running().await;
     fixture.delete_on_host(30);
