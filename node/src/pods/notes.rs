@@ -78,8 +78,10 @@ pub(crate) struct Note {
 }
 
 impl Note {
+    /// Whether the provider took the pod so recently that it may not show it yet. If it is to be told again since, it may
+    /// have had nothing to begin with, and has now.
     pub(crate) fn just_created(&self) -> bool {
-        self.created.is_some_and(|at| at.elapsed() < APPEARING)
+        self.accepted.is_some() && self.created.is_some_and(|at| at.elapsed() < APPEARING)
     }
 
     /// How much longer it is no news that the pod has not started.

@@ -140,6 +140,18 @@ async fn how_a_pod_ended_is_said_before_it_goes_to_whoever_holds_a_finalizer() {
 }
 
 #[tokio::test]
+async fn who_had_nothing_to_begin_with_is_asked_again_when_that_changed() {
+    let fixture = Fixture::new(json!({}));
+    fixture.sync(0).await;
+    fixture.provider.is_gone();
+    fixture.sync(0).await;
+    assert_eq!(fixture.provider.calls(), ["create"], "it may not show yet");
+    fixture.reconsider();
+    fixture.sync(0).await;
+    assert_eq!(fixture.provider.calls(), ["create", "create"]);
+}
+
+#[tokio::test]
 async fn a_removal_names_the_uid_and_happens_once() {
     let fixture = Fixture::running().await;
     fixture.delete_on_host(30);
