@@ -9,12 +9,15 @@ use crate::{
     json::{Object, items, members, object_mut, text},
     marks,
     names::shortened,
+    settings::{REGION_LABEL, ZONE_LABEL},
 };
 
 /// By this label of a node a copy is pinned to it.
 pub(super) const NODE_LABEL: &str = "kubernetes.io/hostname";
 /// Which of its siblings a ReplicaSet takes away first. Copies have no such siblings.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+/// Labels that the host gives a pod when it is bound, from those of its node.
+const OF_THE_NODE: [&str; 2] = [REGION_LABEL, ZONE_LABEL];
 /// The longest name that the API server takes for a pod.
 const NAME_LIMIT: usize = 253;
 
@@ -74,6 +77,7 @@ pub(super) fn patch(pod: &Pod, copy: &Value, uncounted: bool) -> Option<Value> {
         let mut changes: Object = changed.map(|(key, value)| (key.clone(), value.clone())).collect();
         let over = members(there).filter(|(key, _)| !wanted.contains_key(*key));
         changes.extend(over.map(|(key, _)| (key.clone(), Value::Null)));
+        changes.retain(|key, _| !OF_THE_NODE.contains(&key.as_str()));
         if !changes.is_empty() {
             metadata.insert(field.into(), changes.into());
         }
@@ -119,6 +123,9 @@ pub(crate) fn relabelled(copy: &Pod) -> Option<Pod> {
     let copy_of = marks::label(copy.json(), marks::COPY_OF)?;
     let mut labels: Object = serde_json::from_str(marks::annotation(copy.json(), marks::LABELS)?).ok()?;
     labels.insert(marks::COPY_OF.into(), copy_of.into());
+    let of_the_node =
+        OF_THE_NODE.into_iter().filter_map(|key| Some((key.to_owned(), copy.label(key)?.into())));
+    labels.extend(of_the_node);
     let mut json = copy.json().clone();
     json["metadata"]["labels"] = Value::Object(labels);
     Pod::try_from(json).ok()
@@ -281,6 +288,25 @@ mod tests {
             terms,
             &json!([{"matchExpressions": [{"key": "room.federlet.io/cpu", "operator": "Gt", "values": ["1999"]}]}])
         );
+    }
+
+    #[test]
+    fn what_the_host_says_of_the_place_of_a_copy_stays() {
+        let mut parent = pod().into_json();
+        parent["metadata"]["labels"]["topology.kubernetes.io/region"] = "everywhere".into();
+        let parent = Pod::try_from(parent).unwrap();
+        for uncounted in [false, true] {
+            let mut there = copy(&parent, "m1", &chosen(uncounted));
+            there["metadata"]["uid"] = "c1".into();
+            there["metadata"]["labels"]["topology.kubernetes.io/region"] = "north".into();
+            there["metadata"]["labels"]["topology.kubernetes.io/zone"] = "n1".into();
+            assert_eq!(patch(&parent, &reduced(&there), uncounted), None);
+            let there = Pod::try_from(there).unwrap();
+            let in_member = relabelled(&there).unwrap_or(there);
+            assert_eq!(in_member.label("topology.kubernetes.io/region"), Some("north"));
+            assert_eq!(in_member.label("topology.kubernetes.io/zone"), Some("n1"));
+            assert_eq!(in_member.label("app"), Some("web"));
+        }
     }
 
     #[test]
