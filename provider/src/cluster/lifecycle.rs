@@ -20,7 +20,7 @@ use crate::{
 
 /// Zero would take the object away before the member's kubelet has ended the containers, and they would run on beside
 /// those of the next pod.
-const LEAST_GRACE: Duration = Duration::from_secs(1);
+pub(super) const LEAST_GRACE: Duration = Duration::from_secs(1);
 
 /// How long a pod waits for what is not known of the member yet.
 const MOMENT: Duration = Duration::from_secs(5);

@@ -4,9 +4,10 @@ use federlet_node::contract::{Pod, PodKey, ProviderError};
 use jiff::{Timestamp, Unit};
 use serde_json::{Value, json};
 
-use super::{ClusterProvider, phantom, reach::Word, writes::MemberPods};
+use super::{ClusterProvider, lifecycle::LEAST_GRACE, phantom, reach::Word, writes::MemberPods};
 use crate::{
     errors::from_member,
+    json::Object,
     site::Site,
     status::{View, ended, status, unreachable},
     watch::{OurPod, Slot},
@@ -67,12 +68,8 @@ impl ClusterProvider {
         status: &Value,
     ) -> Result<Pod, ProviderError> {
         let mut metadata = json!({ "namespace": key.namespace(), "name": key.name(), "uid": uid });
-        for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
-            if let Some(value) =
-                member.pointer(&format!("/metadata/{field}")).filter(|value| !value.is_null())
-            {
-                metadata[field] = value.clone();
-            }
+        if let Value::Object(metadata) = &mut metadata {
+            metadata.extend(deletion(member));
         }
         let spec = member.get("spec").cloned().unwrap_or_default();
         let pod = json!({ "metadata": metadata, "spec": spec, "status": status });
@@ -125,7 +122,65 @@ impl ClusterProvider {
     }
 }
 
+/// That the member ends a pod, and with which grace. The least that we ask it for stands for none at all: taken at its
+/// word, it would never be as short as the host wants it, and the member would be told again and again.
+fn deletion(member: &Value) -> Object {
+    let said = |field: &str| member.pointer(&format!("/metadata/{field}")).filter(|value| !value.is_null());
+    let fields = ["deletionTimestamp", "deletionGracePeriodSeconds"];
+    let mut told: Object =
+        fields.into_iter().filter_map(|field| Some((field.to_owned(), said(field)?.clone()))).collect();
+    if let Some(grace) = told.get_mut("deletionGracePeriodSeconds")
+        && grace.as_u64().is_some_and(|seconds| seconds <= LEAST_GRACE.as_secs())
+    {
+        *grace = 0.into();
+    }
+    told
+}
+
 fn now() -> String {
     let now = Timestamp::now();
     Timestamp::round(now, Unit::Second).unwrap_or(now).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use federlet_node::decide::{Rest, Seen, Step, next_step};
+
+    use super::*;
+
+    /// What is to be done about a pod of the member that nobody on the host wants any more.
+    fn step(spec: &Value, status: &Value, grace: Option<u64>, departed: Option<u64>) -> Step {
+        let mut metadata = json!({"namespace": "shop", "name": "web", "uid": "p1"});
+        if let Some(grace) = grace {
+            let ending = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": grace}});
+            metadata.as_object_mut().unwrap().extend(deletion(&ending));
+        }
+        let pod = Pod::try_from(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap();
+        let departed = departed.map(Duration::from_secs);
+        let seen = Seen {
+            host: None,
+            provider: Some(&pod),
+            accepted: None,
+            desired: 0,
+            just_created: false,
+            departed,
+        };
+        next_step(seen)
+    }
+
+    #[test]
+    fn a_pod_that_ends_as_soon_as_can_be_is_not_ended_again() {
+        let (running, ended) = (json!({"phase": "Running"}), json!({"phase": "Succeeded"}));
+        let (at_once, usual) =
+            (json!({"terminationGracePeriodSeconds": 0}), json!({"terminationGracePeriodSeconds": 30}));
+        let least = Some(LEAST_GRACE.as_secs());
+        assert!(matches!(step(&at_once, &running, None, None), Step::Delete { .. }));
+        assert_eq!(step(&at_once, &running, least, None), Step::Rest(Rest::Ending));
+        assert_eq!(step(&usual, &running, least, Some(0)), Step::Rest(Rest::Ending));
+        assert_eq!(step(&usual, &ended, least, None), Step::Rest(Rest::Ending));
+        let sooner = step(&usual, &running, Some(30), Some(0));
+        assert!(matches!(sooner, Step::Delete { .. }), "one that takes its time is told to hurry");
+    }
 }
