@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use federlet_node::{client::client, contract::NodeName, pods::Events};
 use k8s_openapi::api::core::v1::Taint;
+use kube::Config;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -67,7 +68,7 @@ async fn serve(host: &HostContext, choice: Arc<dyn Choice>, stop: CancellationTo
     let clients = FleetClients {
         own: host.client.clone(),
         watch: host.watch.clone(),
-        streams: make(host.config.clone(), "fleet-streams")?,
+        streams: make(patient(host.config.clone()), "fleet-streams")?,
     };
     let pod_client = make(config.clone(), "pods")?;
     let events = Events::new(pod_client.clone(), &name);
@@ -89,4 +90,27 @@ async fn serve(host: &HostContext, choice: Arc<dyn Choice>, stop: CancellationTo
     host.serving.kubelets.remove(&name).await;
     tracing::info!(node = %name, "not served any more");
     Ok(())
+}
+
+/// For logs, exec and the like: whoever reads or writes may take hours over it.
+fn patient(mut config: Config) -> Config {
+    config.read_timeout = None;
+    config.write_timeout = None;
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_may_stall() {
+        let limit = Some(Duration::from_secs(295));
+        let mut config = Config::new("https://host".parse().unwrap());
+        (config.read_timeout, config.write_timeout) = (limit, limit);
+        let connect = config.connect_timeout;
+        let config = patient(config);
+        assert_eq!((config.read_timeout, config.write_timeout), (None, None));
+        assert_eq!(config.connect_timeout, connect, "nobody waits for a host that is away");
+    }
 }
