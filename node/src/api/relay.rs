@@ -1,7 +1,7 @@
 use std::{
     future::Future,
     io,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -21,7 +21,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// Copies bytes between two connections until either ends, both are silent for `idle`, or `end` comes; then ends both.
 ///
 /// Either end ends all: what one side sent before it ended has been passed on by then, and a client that vanished
-/// must not leave a process running behind it. A side that does not read stops the other from being read, so a
+/// must not leave a process running behind it. `one` is the client's, and hears what the other said last. A side that does not read stops the other from being read, so a
 /// stalled client costs two small buffers.
 pub async fn copy_until_either_ends<A, B>(
     one: A,
@@ -38,11 +38,21 @@ where
     let (other_read, mut other_write) = split(other);
     let mut one_read = Noted { inner: one_read, activity: activity.clone() };
     let mut other_read = Noted { inner: other_read, activity: activity.clone() };
-    let result = tokio::select! {
-        done = copy(&mut one_read, &mut other_write) => done.map(drop),
-        done = copy(&mut other_read, &mut one_write) => done.map(drop),
-        () = end => Ok(()),
-        () = activity.ends(idle) => Err(io::Error::new(io::ErrorKind::TimedOut, "nothing was said for too long")),
+    let result = {
+        let mut there = pin!(copy(&mut one_read, &mut other_write));
+        let mut back = pin!(copy(&mut other_read, &mut one_write));
+        tokio::select! {
+            done = &mut there => {
+                // Who takes nothing more, because a command ended for example, may still have said why.
+                if done.is_err() {
+                    let _ = tokio::time::timeout(FAREWELL, &mut back).await;
+                }
+                done.map(drop)
+            }
+            done = &mut back => done.map(drop),
+            () = end => Ok(()),
+            () = activity.ends(idle) => Err(io::Error::new(io::ErrorKind::TimedOut, "nothing was said for too long")),
+        }
     };
     let farewell = async { tokio::join!(one_write.shutdown(), other_write.shutdown()) };
     // A broken pipe here is how most connections end.
@@ -130,6 +140,20 @@ mod tests {
         drop(client);
         assert_eq!(server.read(&mut [0; 8]).await.unwrap(), 0);
         relay.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_last_words_of_one_that_takes_no_more_arrive() {
+        let (mut client, ours) = duplex(10);
+        let (theirs, mut server) = duplex(1000);
+        client.write_all(b"more").await.unwrap();
+        server.write_all(&[7; 900]).await.unwrap();
+        drop(server);
+        let relay = tokio::spawn(copy_until_either_ends(ours, theirs, IDLE, pending()));
+        let mut heard = Vec::new();
+        client.read_to_end(&mut heard).await.unwrap();
+        assert_eq!(heard, [7; 900]);
+        assert_eq!(relay.await.unwrap().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
     #[tokio::test(start_paused = true)]
