@@ -225,8 +225,10 @@ fn settle(wanted: &mut Value, known: Option<&Value>, generation: Option<i64>) {
     // provider's generation is that of another object anyway.
     fields.entry("lastProbeTime").or_insert(Value::Null);
     fields.remove("observedGeneration");
+    // Without one to say, what the host was told before holds: after a restart nobody knows it of a pod that has ended.
+    let generation = generation.map(Value::from).or_else(|| known?.get("observedGeneration").cloned());
     if let Some(generation) = generation {
-        fields.insert("observedGeneration".into(), generation.into());
+        fields.insert("observedGeneration".into(), generation);
     }
     for field in ["reason", "message"] {
         if fields.get(field).is_some_and(|text| text.is_null() || text == "") {

@@ -173,6 +173,19 @@ fn a_generation_counts_as_seen_when_whoever_runs_the_pod_says_so() {
     }
 }
 
+#[test]
+fn what_was_seen_before_a_restart_is_not_written_again() {
+    let condition = |generation: i64, status: &str| {
+        json!({"type": "Ready", "status": status, "lastProbeTime": null,
+               "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": generation})
+    };
+    let status = |conditions: Value| json!({"phase": "Succeeded", "conditions": [conditions]});
+    let host = host_with(json!({"generation": 2}), json!({"containers": []}), status(condition(2, "False")));
+    assert_eq!(status_patch(&host, &status(condition(7, "False")), None), None);
+    let told = patch(&host, &status(condition(7, "True")));
+    assert_eq!(told["conditions"][0]["observedGeneration"], 2, "and never the one of another object");
+}
+
 /// What the API server does with our patches, as far as this test needs it.
 fn apply(host: &Pod, patch: &Value) -> Pod {
     let mut status = host.status().as_object().cloned().unwrap_or_default();
