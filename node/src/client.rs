@@ -21,18 +21,24 @@ use crate::metrics::Metrics;
 /// How long a request of a heartbeat may take. Two fit between renewals, four within the life of a lease.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A client for one part of the process.
+/// A client for one part of the process, [named](named()) and counted.
+pub fn client(config: Config, part: &'static str, metrics: Arc<Metrics>) -> Result<Client, kube::Error> {
+    let config = named(config, part);
+    let count = layer_fn(move |inner| Counted::new(inner, part, metrics.clone()));
+    Ok(ClientBuilder::try_from(config)?.with_layer(&count).build())
+}
+
+/// How one part of the process asks.
 ///
-/// Every request carries `User-Agent: federlet/<version> (<part>)`, so that an audit log can be read, and is counted.
-/// It retries nothing by itself: whoever asks knows best when to ask again, and a worker must not sleep in a client.
-pub fn client(mut config: Config, part: &'static str, metrics: Arc<Metrics>) -> Result<Client, kube::Error> {
+/// Every request carries `User-Agent: federlet/<version> (<part>)`, so that an audit log can be read. Nothing is retried by
+/// itself: whoever asks knows best when to ask again, and a worker must not sleep in a client.
+pub fn named(mut config: Config, part: &'static str) -> Config {
     config.default_retry = false;
     config.headers.retain(|(name, _)| name != USER_AGENT);
     let agent = format!("federlet/{} ({part})", env!("CARGO_PKG_VERSION"));
     let agent = HeaderValue::from_str(&agent).unwrap_or(HeaderValue::from_static("federlet"));
     config.headers.push((USER_AGENT, agent));
-    let count = layer_fn(move |inner| Counted::new(inner, part, metrics.clone()));
-    Ok(ClientBuilder::try_from(config)?.with_layer(&count).build())
+    config
 }
 
 /// A client for leases and node status: on its own connection, and impatient, so that no pod work delays it.

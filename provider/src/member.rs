@@ -9,6 +9,7 @@ mod access;
 mod endpoint;
 mod gate;
 mod kubeconfig;
+mod streaming;
 mod trouble;
 mod way;
 

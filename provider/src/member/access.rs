@@ -7,6 +7,7 @@ use kube::Client;
 use super::{
     endpoint::{Endpoint, Patience},
     gate::{Gate, identify},
+    streaming::streaming,
     trouble::Trouble,
     way::{Token, Way},
 };
@@ -63,14 +64,13 @@ impl Access {
     /// Clients for the cluster of this id and for no other, and the gate that they pass.
     pub fn clients(&self, id: &str) -> Result<(Clients, Gate), kube::Error> {
         let gate = Gate::new(id.to_owned(), self.probe()?);
-        let guarded = |part, patience| {
-            let inner = client(self.endpoint.config(patience), part, self.metrics.clone())?;
-            Ok::<_, kube::Error>(gate.client(inner, self.token.clone()))
-        };
+        let guarded = |inner: Client| gate.client(inner, self.token.clone());
+        let of = |part, patience| client(self.endpoint.config(patience), part, self.metrics.clone());
+        let streams = self.endpoint.config(Patience::Streams);
         let clients = Clients {
-            pods: guarded("member-pods", Patience::Requests)?,
-            watch: guarded("member-watch", Patience::Streams)?,
-            streams: guarded("member-streams", Patience::Streams)?,
+            pods: guarded(of("member-pods", Patience::Requests)?),
+            watch: guarded(of("member-watch", Patience::Streams)?),
+            streams: guarded(streaming(streams, "member-streams", self.metrics.clone())?),
         };
         Ok((clients, gate))
     }
