@@ -12,6 +12,7 @@ use federlet_provider::{
         SYSTEM_NAMESPACE,
         account::Account,
         leave::{leave_host, leave_member},
+        node::is_virtual,
     },
     member::{Access, Way},
     names::{HostId, MemberName},
@@ -123,7 +124,7 @@ impl UnjoinArgs {
         let says = |error: kube::Error| answered("the host", &error);
         let Some(cluster) = clusters.get_opt(name).await.map_err(says)? else { return Ok(false) };
         let nodes: Api<Node> = Api::all(host.clone());
-        if nodes.get_opt(name).await.map_err(says)?.is_some() {
+        if nodes.get_opt(name).await.map_err(says)?.is_some_and(|node| is_virtual(&node)) {
             set_cordoned(host, name, true).await?;
         }
         if cluster.meta().deletion_timestamp.is_none() {

@@ -8,6 +8,7 @@ use federlet_provider::{
     join::{
         FIELD_MANAGER, FINALIZER, SYSTEM_NAMESPACE,
         account::Account,
+        node::{is_machine, name_taken},
         token::{FreshToken, secret_name},
     },
     member::{TOKEN_KEY, Way},
@@ -17,7 +18,7 @@ use federlet_provider::{
 };
 use k8s_openapi::{
     api::{
-        core::v1::{Namespace, Node, Secret},
+        core::v1::{Namespace, Secret},
         rbac::v1::ClusterRole,
     },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
@@ -126,11 +127,8 @@ impl JoinArgs {
                 );
             }
         } else {
-            let nodes: Api<Node> = Api::all(host.clone());
-            let node = nodes.get_opt(name).await.map_err(|error| answered("the host", &error))?;
-            if node.is_some_and(|node| node.labels().get("type").is_none_or(|kind| kind != "virtual-kubelet"))
-            {
-                bail!("the host has a node {name} already: choose another name");
+            if is_machine(host, name).await.map_err(|error| answered("the host", &error))? {
+                bail!(name_taken(name));
             }
         }
         Ok(before)

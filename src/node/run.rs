@@ -11,6 +11,7 @@ use federlet_node::{
     node::{NodeFacts, NodeTemplate},
     pods::{HostPods, References, Scope},
 };
+use federlet_provider::join::node::{is_machine, name_taken};
 use tokio_util::task::TaskTracker;
 
 use super::{
@@ -65,6 +66,9 @@ impl NodeArgs {
             return Ok(());
         };
         tracing::info!(%version, node = %nodename, "the host answers");
+        if is_machine(&pod_client, nodename.as_str()).await.context("cannot ask the host for its nodes")? {
+            bail!(name_taken(nodename.as_str()));
+        }
 
         let host_pods = HostPods::new(Scope::Node(nodename.clone()), namespace, metrics.clone());
         let (watching, watch_client) = (host_pods.clone(), client(config.clone(), "watch", metrics.clone())?);

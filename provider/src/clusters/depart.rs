@@ -22,6 +22,7 @@ use crate::{
     join::{
         FINALIZER,
         leave::{LeaveError, leave_host, leave_member},
+        node::is_virtual,
     },
     member::{Access, Trouble},
     names::MemberName,
@@ -70,8 +71,12 @@ impl Member {
             return Ok(());
         }
         let name = cluster.name_any();
-        stop_new_pods(&self.host.client, &name).await.map_err(|error| host_trouble(&error))?;
-        if let Some(holder) = lease_holder(&self.host, &name).await.map_err(|error| host_trouble(&error))? {
+        let ours = stop_new_pods(&self.host.client, &name).await.map_err(|error| host_trouble(&error))?;
+        // The lease of a machine is its kubelet's, and always will be.
+        if ours
+            && let Some(holder) =
+                lease_holder(&self.host, &name).await.map_err(|error| host_trouble(&error))?
+        {
             return Err(leaving(format!("waiting until {holder} stops to serve the node"), LOOK));
         }
         let member = match &self.leaving {
@@ -109,17 +114,21 @@ impl Member {
     }
 }
 
-/// From now on the scheduler sends nothing there.
-async fn stop_new_pods(client: &Client, name: &str) -> Result<(), kube::Error> {
+/// From now on the scheduler sends nothing there. False if a machine of the host has the name: that one is not ours.
+async fn stop_new_pods(client: &Client, name: &str) -> Result<bool, kube::Error> {
     let nodes: Api<Node> = Api::all(client.clone());
-    let Some(node) = nodes.get_opt(name).await? else { return Ok(()) };
-    if node.spec.and_then(|spec| spec.unschedulable).unwrap_or(false) {
-        return Ok(());
+    let Some(node) = nodes.get_opt(name).await? else { return Ok(true) };
+    if !is_virtual(&node) {
+        return Ok(false);
     }
-    let patch = json!({ "spec": { "unschedulable": true } });
+    let uid = node.uid();
+    if node.spec.and_then(|spec| spec.unschedulable).unwrap_or(false) {
+        return Ok(true);
+    }
+    let patch = json!({ "metadata": { "uid": uid }, "spec": { "unschedulable": true } });
     match nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        answer => answer.map(drop),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(true),
+        answer => answer.map(|_| true),
     }
 }
 

@@ -17,7 +17,9 @@ use super::{
     replicas::{Live, owner},
 };
 use crate::{
+    errors::brief,
     fleet::{Choice, FLEET, FLEET_TAINT, FleetClients, FleetProvider},
+    join::node::is_machine,
     names::MemberName,
 };
 
@@ -62,6 +64,9 @@ async fn serve(host: &HostContext, choice: Arc<dyn Choice>, stop: CancellationTo
     let broken = |error: String| Say::no("CannotServe", error);
     let member = MemberName::new(FLEET).map_err(|error| broken(error.to_string()))?;
     let name = NodeName::new(FLEET).map_err(|error| broken(error.to_string()))?;
+    if is_machine(&host.client, FLEET).await.map_err(|error| broken(brief(&error)))? {
+        return Err(Say::no("NameTaken", format!("the host has a machine {FLEET}, which is left alone")));
+    }
     let config = identity::config_for(host, &member).await?;
     let make =
         |config, part| client(config, part, host.metrics.clone()).map_err(|error| broken(error.to_string()));

@@ -28,6 +28,7 @@ use crate::{
     join::{
         FINALIZER,
         account::Account,
+        node::{is_machine, name_taken},
         token::{FreshToken, rotation},
     },
     member::{Access, Trouble, TroubleReason},
@@ -170,6 +171,7 @@ impl Member {
     /// Connects and begins to serve, or says why not.
     async fn start(&mut self, input: &Input, intent: Intent) -> Result<(), Outcome> {
         let cluster = &*input.cluster;
+        self.has_its_name(input).await?;
         if !cluster.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
             self.claim(cluster).await.map_err(|error| host_trouble(&error))?;
         }
@@ -222,6 +224,20 @@ impl Member {
         })?;
         (self.node, self.settings, self.enablements) = (Some(node), Some(settings), None);
         Ok(())
+    }
+
+    /// Refuses the name of a machine of the host, which would be overwritten, and deleted with the Cluster.
+    async fn has_its_name(&self, input: &Input) -> Result<(), Outcome> {
+        // Only virtual nodes are watched.
+        if input.node.is_some() {
+            return Ok(());
+        }
+        let name = input.cluster.name_any();
+        match is_machine(&self.host.client, &name).await {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(not_yet("NameTaken", &name_taken(&name), Some(AGAIN))),
+            Err(error) => Err(host_trouble(&error)),
+        }
     }
 
     async fn claim(&self, cluster: &Cluster) -> Result<(), kube::Error> {

@@ -19,7 +19,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::{FINALIZER, account::Account};
+use super::{FINALIZER, account::Account, node::is_virtual};
 use crate::{
     api::Cluster,
     copied::CopiedKind,
@@ -129,13 +129,23 @@ pub async fn leave_host(host: &Client, as_node: &Client, cluster: &Cluster) -> R
     gone(clusters.patch(&name, &PatchParams::default(), &patch).await.map(drop)).map_err(LeaveError::host)
 }
 
-/// Takes the Node away for good, and with it the host's pods that were bound to it.
+/// Takes the Node away for good, and with it the host's pods that were bound to it. A machine of the host that has this
+/// name stays as it is, and so do its pods.
 async fn remove_node(client: &Client, as_node: &Client, name: &str) -> Result<(), kube::Error> {
     let nodes: Api<Node> = Api::all(client.clone());
-    // A process that still serves it must not register it again.
-    let mark = json!({ "metadata": { "annotations": { LEAVING_ANNOTATION: "true" } } });
-    gone(nodes.patch(name, &PatchParams::default(), &Patch::Merge(mark)).await.map(drop))?;
-    gone(nodes.delete(name, &DeleteParams::default()).await.map(drop))?;
+    if let Some(node) = nodes.get_opt(name).await? {
+        if !is_virtual(&node) {
+            tracing::info!(node = name, "the node is a machine of the host and is left alone");
+            return Ok(());
+        }
+        // A process that still serves it must not register it again. Should another Node have come in its place, we
+        // are told of the conflict.
+        let mark =
+            json!({ "metadata": { "uid": node.uid(), "annotations": { LEAVING_ANNOTATION: "true" } } });
+        gone(nodes.patch(name, &PatchParams::default(), &Patch::Merge(mark)).await.map(drop))?;
+        let only_this = Preconditions { uid: node.uid(), resource_version: None };
+        gone(nodes.delete(name, &DeleteParams::default().preconditions(only_this)).await.map(drop))?;
+    }
     let pods: Api<Pod> = Api::all(client.clone());
     let bound = pods.list_metadata(&ListParams::default().fields(&format!("spec.nodeName={name}"))).await?;
     for pod in bound.items {
@@ -260,7 +270,57 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use parking_lot::Mutex;
+
     use super::*;
+
+    /// Takes the node `n` away on a host that has such a Node and one pod on it. What the host was asked.
+    async fn asked_to_remove(labels: serde_json::Value) -> Vec<String> {
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n", "uid": "u", "labels": labels },
+        });
+        let pod = json!({ "metadata": { "name": "p", "namespace": "shop", "uid": "p1" } });
+        let asked = Arc::new(Mutex::new(vec![]));
+        let noted = asked.clone();
+        let host = Client::new(
+            tower::service_fn(move |request: Request<Body>| {
+                let (verb, path) = (request.method().to_string(), request.uri().path().to_owned());
+                let body = match &*path {
+                    "/api/v1/nodes/n" => node.clone(),
+                    "/api/v1/pods" => json!({
+                        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+                        "metadata": {}, "items": [pod],
+                    }),
+                    _ => pod.clone(),
+                };
+                noted.lock().push(format!("{verb} {path}"));
+                let answer = Response::new(Body::from(body.to_string().into_bytes()));
+                std::future::ready(Ok::<_, std::convert::Infallible>(answer))
+            }),
+            "default",
+        );
+        remove_node(&host, &host, "n").await.unwrap();
+        asked.lock().clone()
+    }
+
+    #[tokio::test]
+    async fn a_machine_of_the_host_stays_and_so_do_its_pods() {
+        assert_eq!(asked_to_remove(json!({ "type": "worker" })).await, ["GET /api/v1/nodes/n"]);
+        assert_eq!(
+            asked_to_remove(json!({ "type": "virtual-kubelet" })).await,
+            [
+                "GET /api/v1/nodes/n",
+                "PATCH /api/v1/nodes/n",
+                "DELETE /api/v1/nodes/n",
+                "GET /api/v1/pods",
+                "DELETE /api/v1/namespaces/shop/pods/p",
+            ]
+        );
+    }
 
     #[test]
     fn what_remains_reads_well() {
