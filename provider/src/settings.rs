@@ -13,7 +13,7 @@ use crate::{
     names::{HostId, MemberName, NamespaceMap},
     selector::Selector,
     status::PodAddresses,
-    target::{ApiAccess, Policy, Region, TAINT, Target},
+    target::{ApiAccess, Policy, Region, Target},
     version::Version,
 };
 
@@ -96,7 +96,6 @@ impl MemberSettings {
             let tolerations = target.region.take().and_then(|region| region.tolerations);
             Region { selector, tolerations }
         });
-        target.taints = self.taints.iter().map(|taint| taint.key.clone()).chain([TAINT.to_owned()]).collect();
     }
 }
 
@@ -120,4 +119,24 @@ pub enum ApiChoice {
     Member,
     /// None.
     None,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taints_of_a_cluster_may_be_those_of_its_machines_and_are_tolerated_there_too() {
+        let taint = |key: &str| Taint { key: key.into(), effect: "NoSchedule".into(), ..Taint::default() };
+        let settings = MemberSettings {
+            taints: vec![taint("nvidia.com/gpu")],
+            ..MemberSettings::new(MemberName::new("gpu").unwrap())
+        };
+        let mut target = settings.target(HostId::new("host").unwrap(), Version::v1(35), None, vec![]);
+        let own = |target: &Target| target.taints.iter().cloned().collect::<Vec<_>>().join(" ");
+        assert_eq!(own(&target), "virtual-kubelet.io/provider");
+        target.keep_on_host(&[taint("example.com/virtual")]);
+        settings.retarget(&mut target);
+        assert_eq!(own(&target), "example.com/virtual virtual-kubelet.io/provider");
+    }
 }

@@ -4,6 +4,7 @@ mod policy;
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use k8s_openapi::api::core::v1::Taint;
 pub use policy::{Policy, Registries};
 use serde_json::{Value, json};
 
@@ -35,7 +36,8 @@ pub struct Target {
     /// Which API server the pods talk to.
     pub api: ApiAccess,
     /// Keys of the taints that keep other pods off virtual nodes. Their tolerations stay on the host, or a member
-    /// with virtual nodes of its own would pass the pod on.
+    /// with virtual nodes of its own would pass the pod on. Those of the Cluster are not among them: its machines may
+    /// have the same.
     pub taints: BTreeSet<String>,
     /// Addresses of the virtual node. If there are any, they are what pods see as the address of their node; else
     /// they see that of the machine.
@@ -59,6 +61,11 @@ impl Target {
             addresses: vec![],
             offers: Offers::default(),
         }
+    }
+
+    /// Tolerations for these taints, with which virtual nodes are registered, stay on the host.
+    pub fn keep_on_host(&mut self, taints: &[Taint]) {
+        self.taints.extend(taints.iter().map(|taint| taint.key.clone()));
     }
 }
 

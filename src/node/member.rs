@@ -14,6 +14,7 @@ use federlet_provider::{
     follow::{HostObjects, Lanes},
     site::{HostNamespaces, HostSide},
 };
+use k8s_openapi::api::core::v1::Taint;
 use kube::Config;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -27,6 +28,7 @@ pub(super) struct Told<'a> {
     pub(super) config: &'a Config,
     pub(super) host_pods: &'a Arc<HostPods>,
     pub(super) within: &'a WithinHostArgs,
+    pub(super) taints: &'a [Taint],
 }
 
 impl Told<'_> {
@@ -65,7 +67,8 @@ impl Told<'_> {
             rewrite: None,
         };
         let addresses = self.address.into_iter().collect();
-        let connected = Alone::connect(described, side, host_api, addresses, metrics, stop).await;
+        let connected =
+            Alone::connect(described, side, host_api, addresses, self.taints, metrics, stop).await;
         connected.with_context(|| format!("{} cannot be served", file.display()))
     }
 }

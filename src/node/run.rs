@@ -86,6 +86,7 @@ impl NodeArgs {
                     config: &config,
                     host_pods: &host_pods,
                     within: &within,
+                    taints: &register.taints(),
                 };
                 let Some(member) = told.connect(provider_config.as_deref(), &metrics, &tasks, &stop).await?
                 else {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Du
 
 use federlet_node::{metrics::Metrics, node::Fence};
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::{
     Api, Client, ResourceExt,
     api::{Patch, PatchParams},
@@ -77,12 +77,14 @@ pub struct Alone {
 }
 
 impl Alone {
-    /// Connects to the member, however long it takes. None if told to stop meanwhile.
+    /// Connects to the member, however long it takes. None if told to stop meanwhile. The node is registered with these
+    /// taints.
     pub async fn connect(
         file: MemberFile,
         host: HostSide,
         host_api: Option<ApiAccess>,
         addresses: Vec<IpAddr>,
+        taints: &[Taint],
         metrics: &Arc<Metrics>,
         stop: &CancellationToken,
     ) -> Result<Option<Self>, AloneError> {
@@ -115,7 +117,8 @@ impl Alone {
         let connection = connections
             .get(&host.id, &id, None, way, metrics)
             .map_err(|error| AloneError::Client(Box::new(error)))?;
-        let target = settings.target(host.id.clone(), version, host_api, addresses);
+        let mut target = settings.target(host.id.clone(), version, host_api, addresses);
+        target.keep_on_host(taints);
         let site = Site::new(host, connection.clients.clone(), settings, target);
         let provider = ClusterProvider::new(site, connection.watch.clone());
         Ok(Some(Self { provider, file, connection, connections }))

@@ -77,7 +77,8 @@ impl RunningNode {
             events: Events::new(pod_client.clone(), &name),
         };
         let addresses = host.serving.address.into_iter().collect();
-        let target = settings.target(host.id.clone(), version, host.pod_api.clone(), addresses);
+        let mut target = settings.target(host.id.clone(), version, host.pod_api.clone(), addresses);
+        target.keep_on_host(&host.serving.taints);
         let site = Site::new(side, connection.clients.clone(), settings, target);
         let provider = ClusterProvider::new(site, connection.watch.clone());
         if known {
