@@ -12,6 +12,7 @@ mod reach;
 mod room;
 mod strays;
 mod streams;
+mod unlisted;
 mod usage;
 mod writes;
 

@@ -5,8 +5,9 @@ use federlet_node::{
     node::{Health, PingThresholds},
 };
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::NodeCondition;
+use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
 
+use super::REACHABLE;
 use crate::settings::Offline;
 
 /// Whether a member can be reached, and since when that is so.
@@ -37,6 +38,23 @@ impl Reach {
     /// Whether it is known that the member does not answer. Before it was first asked, it is not.
     pub fn is_away(&self) -> bool {
         !self.reachable && self.is_known()
+    }
+
+    /// As conditions word it.
+    pub(super) const fn status(&self) -> &'static str {
+        if self.reachable { "True" } else { "False" }
+    }
+
+    /// What the Node says of it.
+    pub(super) fn condition(&self) -> NodeCondition {
+        NodeCondition {
+            type_: REACHABLE.into(),
+            status: self.status().into(),
+            reason: Some(self.reason.clone()),
+            message: Some(self.message.clone()),
+            last_transition_time: Some(Time(self.since)),
+            last_heartbeat_time: None,
+        }
     }
 
     /// Whether it was asked, or another process said how it is.
@@ -141,8 +159,6 @@ impl Watcher {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
     use super::*;
 
     const THEN: Timestamp = Timestamp::constant(1_700_000_000, 0);

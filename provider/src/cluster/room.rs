@@ -4,18 +4,19 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use federlet_node::contract::{NodeReport, ProviderError};
 use k8s_openapi::{
-    api::core::v1::{NodeCondition, NodeStatus, NodeSystemInfo, Taint as NodeTaint},
-    apimachinery::pkg::{api::resource::Quantity as ApiQuantity, apis::meta::v1::Time},
+    api::core::v1::{NodeStatus, NodeSystemInfo, Taint as NodeTaint},
+    apimachinery::pkg::api::resource::Quantity as ApiQuantity,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{ClusterProvider, REACHABLE, reach::Reach};
+use super::{ClusterProvider, reach::Reach};
 use crate::{
     capacity::{
         Capacity, MemberNode, NodeSummary, PodLoad, Resources, Scope, Settled, agreed_label, coarse,
         declared_features, differ_in, room_labels,
     },
+    errors::brief,
     quantity::Quantity,
     settings::{MemberSettings, Offline},
     target::Region,
@@ -30,7 +31,7 @@ const HOLD: u64 = 3;
 const LOOK: Duration = Duration::from_secs(1);
 /// How often the version is asked for.
 const VERSION_EVERY: Duration = Duration::from_secs(300);
-/// A member that has not been listed by then is described without its room, so that the node can say that it is down.
+/// Of a member that has not been listed by then, it is said whether it answers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Labels that say of a machine which programs it runs.
@@ -68,6 +69,8 @@ pub struct Summary {
 #[derive(Default)]
 struct Memory {
     begun: Option<Instant>,
+    /// What the Node was told before the member was listed.
+    told: Option<Reach>,
     version: String,
     asked: Option<Instant>,
     allocatable: BTreeMap<String, Settled<Quantity>>,
@@ -79,7 +82,7 @@ impl ClusterProvider {
     pub(super) fn has_machines(&self) -> Result<(), ProviderError> {
         let settings = self.site.settings();
         // Nothing is known of machines that were not listed yet.
-        if settings.offline == Offline::Keep || self.report.borrow().is_none() {
+        if settings.offline == Offline::Keep || !self.watch.has_nodes() {
             return Ok(());
         }
         let nodes = self.watch.nodes();
@@ -93,7 +96,8 @@ impl ClusterProvider {
     /// Keeps the report current until told to stop.
     pub(super) async fn follow_room(self: Arc<Self>, stop: CancellationToken) {
         let mut room = self.watch.room();
-        let mut memory = Memory { begun: Some(Instant::now()), ..Memory::default() };
+        let version = self.member.borrow().version.clone();
+        let mut memory = Memory { begun: Some(Instant::now()), version, ..Memory::default() };
         let listed = tokio::time::timeout(PATIENCE, self.watch.complete());
         tokio::select! {
             () = stop.cancelled() => return,
@@ -102,7 +106,11 @@ impl ClusterProvider {
         loop {
             self.ask_version(&mut memory).await;
             room.borrow_and_update();
-            let waits = self.look(&mut memory);
+            let waits = if self.is_listed(&memory) {
+                self.look(&mut memory)
+            } else {
+                self.look_from_afar(&mut memory).await
+            };
             let again = if waits { LOOK } else { VERSION_EVERY };
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -128,6 +136,67 @@ impl ClusterProvider {
                 self.site.change_target(|target| target.version = version);
             }
         }
+    }
+
+    /// Whether all is known that a Node says of its member. What was not listed to the end says nothing: with machines
+    /// alone the Node would offer what pods of others hold.
+    fn is_listed(&self, memory: &Memory) -> bool {
+        self.watch.has_pods() && self.watch.has_nodes() && !memory.version.is_empty()
+    }
+
+    /// Says whether the member answers, of which not all is known yet. True if that has to be tried again.
+    async fn look_from_afar(&self, memory: &mut Memory) -> bool {
+        self.learn();
+        let reach = self.reach.lock().now();
+        // Lists say when they are complete; the version has to be asked for.
+        let mut waits = self.watch.has_pods() && self.watch.has_nodes();
+        if reach.is_known() && memory.told.as_ref() != Some(&reach) {
+            // A node that was registered without any room is ours to describe until there is more to say.
+            let is_bare = self.report.borrow().is_some();
+            let told = if is_bare { Ok(true) } else { self.tell_unlisted(&reach).await };
+            match told {
+                Ok(register) => {
+                    if register {
+                        self.publish(self.bare(&reach));
+                    }
+                    memory.told = Some(reach.clone());
+                }
+                Err(error) => {
+                    tracing::debug!(error = brief(&error), "the node does not say how its member is");
+                    waits = true;
+                }
+            }
+        }
+        self.tell_of_member(MemberReport {
+            version: memory.version.clone(),
+            reach,
+            ..MemberReport::default()
+        });
+        waits
+    }
+
+    /// A node of which nothing is known but whether its member answers.
+    fn bare(&self, reach: &Reach) -> NodeReport {
+        let (settings, capacity) = (self.site.settings(), Capacity::default());
+        let member = self.site.target().version;
+        let seen = Seen { settings: &settings, capacity: &capacity, nodes: &[], reach, version: "", member };
+        seen.report(&BTreeMap::new(), &BTreeMap::new())
+    }
+
+    fn publish(&self, report: NodeReport) {
+        self.report.send_if_modified(|before| {
+            let changed = before.as_ref() != Some(&report);
+            *before = Some(report);
+            changed
+        });
+    }
+
+    fn tell_of_member(&self, member: MemberReport) {
+        self.member.send_if_modified(|before| {
+            let changed = *before != member;
+            *before = member;
+            changed
+        });
     }
 
     /// Looks at the member and says what is new. True if something waits to be said later.
@@ -160,20 +229,10 @@ impl ClusterProvider {
         };
         // Until the member was asked, or what was said of it before is known, the Node goes on saying what it does.
         if reach.is_known() {
-            let report = seen.report(&memory.allocatable, &memory.labels);
-            self.report.send_if_modified(|before| {
-                let changed = before.as_ref() != Some(&report);
-                *before = Some(report);
-                changed
-            });
+            self.publish(seen.report(&memory.allocatable, &memory.labels));
         }
         let summary = (!nodes.is_empty()).then(|| summary(&in_scope, &loads, &capacity));
-        let member = MemberReport { version: memory.version.clone(), reach, summary };
-        self.member.send_if_modified(|before| {
-            let changed = *before != member;
-            *before = member;
-            changed
-        });
+        self.tell_of_member(MemberReport { version: memory.version.clone(), reach, summary });
         waits
     }
 
@@ -281,7 +340,7 @@ impl Seen<'_> {
             status: NodeStatus {
                 capacity: Some(amounts(&self.capacity.capacity)),
                 allocatable: Some(settled),
-                conditions: Some(vec![self.reachable()]),
+                conditions: Some(vec![self.reach.condition()]),
                 node_info: Some(self.info()),
                 declared_features: Some(self.features()),
                 ..NodeStatus::default()
@@ -302,17 +361,6 @@ impl Seen<'_> {
         let role = if self.settings.region.is_some() { "region" } else { "cluster" };
         labels.insert("kubernetes.io/role".into(), role.into());
         labels
-    }
-
-    fn reachable(&self) -> NodeCondition {
-        NodeCondition {
-            type_: REACHABLE.into(),
-            status: if self.reach.reachable { "True" } else { "False" }.into(),
-            reason: Some(self.reach.reason.clone()),
-            message: Some(self.reach.message.clone()),
-            last_transition_time: Some(Time(self.reach.since)),
-            last_heartbeat_time: None,
-        }
     }
 
     fn info(&self) -> NodeSystemInfo {
