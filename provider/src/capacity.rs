@@ -65,11 +65,12 @@ impl Capacity {
             .iter()
             .filter(|node| !node.is_virtual && scope.region.as_ref().is_none_or(|region| node.is_in(region)))
             .collect();
-        let usable: Vec<&MemberNode> =
-            in_scope.iter().copied().filter(|node| node.ready && node.schedulable).collect();
-        let taints = Taints::of(&usable);
+        // Also those that take no pods at the moment: while the only worker is down, the taint of the control plane does not
+        // become one that all have.
+        let taints = Taints::of(&in_scope);
+        let usable = in_scope.iter().copied().filter(|node| node.ready && node.schedulable);
         let counted: Vec<&MemberNode> =
-            usable.into_iter().filter(|node| taints.is_open(node, scope.region.is_some())).collect();
+            usable.filter(|node| taints.is_open(node, scope.region.is_some())).collect();
 
         let mut sum = Self { nodes: NodeSummary::of(&in_scope), taints, ..Self::default() };
         let held = Held::of(pods, &in_scope);

@@ -206,6 +206,20 @@ fn taints_that_all_have_are_the_virtual_nodes() {
 }
 
 #[test]
+fn a_machine_that_is_down_does_not_open_those_that_are_not_for_us() {
+    let control_plane = json!({ "key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule" });
+    let first = node("control", "4", &json!({ "/spec/taints": [control_plane] }));
+    let down = json!({ "/status/conditions": [{ "type": "Ready", "status": "False" }] });
+    for worker in [node("worker", "8", &down), node("worker", "8", &json!({ "/spec/unschedulable": true }))] {
+        let sum = Capacity::of(&[first.clone(), worker], &[], &Scope::default());
+        assert_eq!(sum.taints.common, []);
+        assert_eq!(sum.allocatable.get("cpu"), q("0"));
+    }
+    let alone = Capacity::of(&[first], &[], &Scope::default());
+    assert_eq!((alone.taints.common.len(), alone.allocatable.get("cpu")), (1, q("4")));
+}
+
+#[test]
 fn pods_request_what_the_scheduler_says() {
     let container = |cpu: &str| json!({ "name": "c", "resources": { "requests": { "cpu": cpu } } });
     let sidecar = |cpu: &str| json!({ "name": "s", "restartPolicy": "Always", "resources": { "requests": { "cpu": cpu } } });

@@ -13,13 +13,13 @@ use tokio_util::sync::CancellationToken;
 use super::{ClusterProvider, reach::Reach};
 use crate::{
     capacity::{
-        Capacity, MemberNode, NodeSummary, PodLoad, Resources, Scope, Settled, agreed_label, coarse,
+        Capacity, MemberNode, NodeSummary, PodLoad, Resources, Scope, Settled, Taint, agreed_label, coarse,
         declared_features, differ_in, room_labels,
     },
     errors::brief,
     quantity::Quantity,
     settings::{MemberSettings, Offline},
-    target::Region,
+    target::{Region, TAINT},
     version::Version,
 };
 
@@ -50,6 +50,8 @@ pub struct MemberReport {
     pub reach: Reach,
     /// What it has; none before it was seen.
     pub summary: Option<Summary>,
+    /// Taints that all its machines have, which its node has too; none before any machine was seen.
+    pub taints: Option<Vec<NodeTaint>>,
 }
 
 /// What a member, or a region of it, has.
@@ -232,7 +234,8 @@ impl ClusterProvider {
             self.publish(seen.report(&memory.allocatable, &memory.labels));
         }
         let summary = (!nodes.is_empty()).then(|| summary(&in_scope, &loads, &capacity));
-        self.tell_of_member(MemberReport { version: memory.version.clone(), reach, summary });
+        let taints = (!in_scope.is_empty()).then(|| machine_taints(&capacity));
+        self.tell_of_member(MemberReport { version: memory.version.clone(), reach, summary, taints });
         waits
     }
 
@@ -286,6 +289,18 @@ fn settle<T: Copy + Ord>(
     waits
 }
 
+/// The taints of the node that come from its machines. Its own is not among them: that one stays when they go.
+fn machine_taints(capacity: &Capacity) -> Vec<NodeTaint> {
+    let common = capacity.taints.common.iter().filter(|taint| &*taint.key != TAINT);
+    let taint = |taint: &Taint| NodeTaint {
+        key: taint.key.to_string(),
+        value: Some(taint.value.to_string()).filter(|value| !value.is_empty()),
+        effect: taint.effect.to_string(),
+        time_added: None,
+    };
+    common.map(taint).collect()
+}
+
 fn summary(nodes: &[&MemberNode], loads: &[PodLoad], capacity: &Capacity) -> Summary {
     let mut summary =
         Summary { nodes: capacity.nodes, largest: capacity.largest.clone(), ..Summary::default() };
@@ -324,19 +339,13 @@ impl Seen<'_> {
             .map(|(name, amount)| (name.clone(), ApiQuantity(amount.value().to_string())))
             .collect();
         let taints = self.settings.taints.iter().cloned();
-        let common = self.capacity.taints.common.iter().map(|taint| NodeTaint {
-            key: taint.key.to_string(),
-            value: Some(taint.value.to_string()).filter(|value| !value.is_empty()),
-            effect: taint.effect.to_string(),
-            time_added: None,
-        });
         // Unlike machines that nobody has seen yet, those that differ are certain.
         let differ = KINDS.into_iter().filter(|key| differ_in(self.nodes.iter().copied(), key));
         NodeReport {
             labels,
             without: differ.map(str::to_owned).collect(),
             annotations: BTreeMap::new(),
-            taints: taints.chain(common).collect(),
+            taints: taints.chain(machine_taints(self.capacity)).collect(),
             status: NodeStatus {
                 capacity: Some(amounts(&self.capacity.capacity)),
                 allocatable: Some(settled),

@@ -172,7 +172,7 @@ impl Alone {
             }
             let Some(node) = live.as_ref().filter(|_| fence.holds()) else { continue };
             let settings = self.provider.site().settings();
-            let wanted = wanted(&settings, &reports.borrow_and_update().reach);
+            let wanted = wanted(&settings, &reports.borrow_and_update());
             let Some(patch) = wanted.patch(node) else { continue };
             let written = nodes.patch(&node.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await;
             if let Err(error) = written {

@@ -1,4 +1,4 @@
-//! Labels and taints of a Node that come from its Cluster.
+//! Labels and taints of a Node that come from its Cluster, and taints that come from the machines of its member.
 //!
 //! A node may not set all of them itself, and some are put there by people. So what was set last is noted on the Node,
 //! and what changed since is told from what others did.
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::Reach,
+    cluster::MemberReport,
     settings::{MemberSettings, Offline},
 };
 
@@ -28,12 +28,18 @@ pub(super) struct Wanted {
     pub(super) labels: BTreeMap<String, String>,
     /// Taints.
     pub(super) taints: Vec<Taint>,
+    /// Taints that all machines have. None while nobody knows them: then they are what they were.
+    pub(super) machines: Option<Vec<Taint>>,
 }
 
 /// What a member's settings and how it is mean for its Node.
-pub(super) fn wanted(settings: &MemberSettings, reach: &Reach) -> Wanted {
-    let mut wanted = Wanted { labels: settings.labels.clone(), taints: settings.taints.clone() };
-    if settings.offline == Offline::Keep && reach.is_away() {
+pub(super) fn wanted(settings: &MemberSettings, report: &MemberReport) -> Wanted {
+    let mut wanted = Wanted {
+        labels: settings.labels.clone(),
+        taints: settings.taints.clone(),
+        machines: report.taints.clone(),
+    };
+    if settings.offline == Offline::Keep && report.reach.is_away() {
         wanted.taints.push(Taint {
             key: UNREACHABLE_TAINT.into(),
             effect: "NoSchedule".into(),
@@ -50,6 +56,8 @@ struct Noted {
     /// Key and effect: of these there is one on a node.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     taints: BTreeSet<(String, String)>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    machines: BTreeSet<(String, String)>,
 }
 
 impl Wanted {
@@ -60,11 +68,15 @@ impl Wanted {
         let now = Noted {
             labels: self.labels.keys().cloned().collect(),
             taints: self.taints.iter().map(identity).collect(),
+            machines: match &self.machines {
+                Some(taints) => taints.iter().map(identity).collect(),
+                None => before.machines.clone(),
+            },
         };
         let note = serde_json::to_string(&now).unwrap_or_default();
         let labels = self.label_changes(node, &before);
         let live = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
-        let taints = self.merged(&live, &before);
+        let taints = self.merged(&live, &before, &now);
         if labels.is_empty() && taints == live && said == Some(&note) {
             return None;
         }
@@ -90,13 +102,18 @@ impl Wanted {
     }
 
     /// The taints of the Node with ours as they should be, each in its place.
-    fn merged(&self, live: &[Taint], before: &Noted) -> Vec<Taint> {
-        let wanted: BTreeMap<_, &Taint> = self.taints.iter().map(|taint| (identity(taint), taint)).collect();
+    fn merged(&self, live: &[Taint], before: &Noted, now: &Noted) -> Vec<Taint> {
+        // Where both say something, the Cluster counts more.
+        let all = self.machines.iter().flatten().chain(&self.taints);
+        let wanted: BTreeMap<_, &Taint> = all.map(|taint| (identity(taint), taint)).collect();
+        let is_over = |id: &(String, String)| {
+            (before.taints.contains(id) || before.machines.contains(id)) && !now.machines.contains(id)
+        };
         let kept = live.iter().filter_map(|taint| match wanted.get(&identity(taint)) {
             // When it began to hold is not ours to forget.
             Some(ours) if ours.value == taint.value => Some(taint.clone()),
             Some(ours) => Some((*ours).clone()),
-            None => (!before.taints.contains(&identity(taint))).then(|| taint.clone()),
+            None => (!is_over(&identity(taint))).then(|| taint.clone()),
         });
         let mut merged: Vec<Taint> = kept.collect();
         let there: BTreeSet<_> = live.iter().map(identity).collect();
@@ -113,6 +130,7 @@ fn identity(taint: &Taint) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::Reach;
 
     fn taint(text: &str) -> Taint {
         let (key, effect) = text.split_once(':').unwrap();
@@ -124,6 +142,7 @@ mod tests {
         Wanted {
             labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
             taints: taints.iter().map(|t| taint(t)).collect(),
+            machines: None,
         }
     }
 
@@ -191,6 +210,40 @@ mod tests {
     }
 
     #[test]
+    fn taints_that_all_machines_have_come_and_go_and_stay_while_nobody_knows() {
+        let machines = |known: Option<&[&str]>, own: &[&str]| Wanted {
+            machines: known.map(|taints| taints.iter().map(|t| taint(t)).collect()),
+            ..with(&[], own)
+        };
+        // As it was registered while only the control plane was there.
+        let mut live = node(&[], &["virtual:NoSchedule", "control-plane:NoSchedule"]);
+        for (wanted, taints) in [
+            (
+                machines(Some(&["control-plane:NoSchedule"]), &[]),
+                "virtual:NoSchedule control-plane:NoSchedule",
+            ),
+            (
+                machines(None, &["team=a:NoSchedule"]),
+                "virtual:NoSchedule control-plane:NoSchedule team=a:NoSchedule",
+            ),
+            (machines(Some(&[]), &["team=a:NoSchedule"]), "virtual:NoSchedule team=a:NoSchedule"),
+            (
+                machines(Some(&["team=b:NoSchedule"]), &["team=a:NoSchedule"]),
+                "virtual:NoSchedule team=a:NoSchedule",
+            ),
+            (machines(Some(&["team=b:NoSchedule"]), &[]), "virtual:NoSchedule team=b:NoSchedule"),
+            (machines(None, &[]), "virtual:NoSchedule team=b:NoSchedule"),
+            (machines(Some(&[]), &[]), "virtual:NoSchedule"),
+        ] {
+            if let Some(patch) = wanted.patch(&live) {
+                live = apply(&live, &patch);
+            }
+            assert_eq!(state(&live).1.join(" "), taints, "{wanted:?}");
+            assert_eq!(wanted.patch(&live), None, "said once is enough");
+        }
+    }
+
+    #[test]
     fn somebody_who_takes_ours_away_sees_it_again_and_a_taint_keeps_its_time() {
         let wanted = with(&[("env", "prod")], &["gpu:NoSchedule"]);
         let mut live = apply(&node(&[], &[]), &wanted.patch(&node(&[], &[])).unwrap());
@@ -209,8 +262,10 @@ mod tests {
             offline,
             ..MemberSettings::new(crate::names::MemberName::new("m").unwrap())
         };
-        let reach =
-            |reachable, since: &str| Reach { reachable, since: since.parse().unwrap(), ..Reach::default() };
+        let reach = |reachable, since: &str| {
+            let reach = Reach { reachable, since: since.parse().unwrap(), ..Reach::default() };
+            MemberReport { reach, ..MemberReport::default() }
+        };
         let (now, never) = ("2026-01-01T00:00:00Z", "1970-01-01T00:00:00Z");
         for (offline, reach, tainted) in [
             (Offline::Keep, reach(false, now), true),

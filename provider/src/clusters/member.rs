@@ -337,7 +337,7 @@ impl Member {
         if !node.fence.holds() {
             return None;
         }
-        let wanted = wanted(settings, &node.report.borrow().reach);
+        let wanted = wanted(settings, &node.report.borrow());
         let patch = wanted.patch(live)?;
         let nodes: Api<Node> = Api::all(self.host.client.clone());
         match nodes.patch(&live.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
