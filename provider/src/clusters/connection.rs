@@ -91,3 +91,36 @@ impl Connections {
         self.tasks.wait().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{api::ClusterSpec, member::KUBECONFIG_KEY};
+
+    /// A way with this as the client's certificate and key.
+    fn way(certificate: &str) -> Way {
+        let encoded = serde_json::to_value(k8s_openapi::ByteString(certificate.into())).unwrap();
+        let config = serde_json::json!({
+            "current-context": "m", "contexts": [{"name": "m", "context": {"cluster": "m", "user": "m"}}],
+            "clusters": [{"name": "m", "cluster": {"server": "https://127.0.0.1:1"}}],
+            "users": [{"name": "m", "user": {"client-certificate-data": encoded, "client-key-data": encoded}}],
+        });
+        let keys = [(KUBECONFIG_KEY.to_owned(), config.to_string().into_bytes())].into();
+        Way::read(&ClusterSpec::default(), &keys).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_broken_certificate_is_found_before_anything_is_opened() {
+        let (connections, metrics) = (Connections::default(), Arc::default());
+        let host = HostId::new("host").unwrap();
+        let broken = connections.get(&host, "m", None, way("no certificate"), &metrics);
+        assert!(broken.is_err());
+        let good = rcgen::generate_simple_self_signed(["m".to_owned()]).unwrap();
+        let good = way(&(good.cert.pem() + &good.signing_key.serialize_pem()));
+        let first = connections.get(&host, "m", None, good.clone(), &metrics).unwrap();
+        assert!(connections.get(&host, "m", None, way("no certificate"), &metrics).is_err());
+        // Whoever opened it first and keeps it, the next one gets the same.
+        let again = connections.get(&host, "m", None, good, &metrics).unwrap();
+        assert!(Arc::ptr_eq(&first, &again));
+    }
+}

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     conditions::Say,
-    connection::Connections,
+    connection::{Connection, Connections},
     context::HostContext,
     keeper::wanted,
     node::RunningNode,
@@ -31,7 +31,7 @@ use crate::{
         node::{is_machine, name_taken},
         token::{FreshToken, rotation},
     },
-    member::{Access, Trouble, TroubleReason},
+    member::{Access, Trouble, TroubleReason, Way},
     settings::MemberSettings,
     version::Version,
 };
@@ -150,6 +150,14 @@ impl Member {
         let fits =
             self.node.as_ref().is_some_and(|node| node.connection.fits(&spec.id, &intent.way.endpoint));
         if !fits {
+            // A way that leads nowhere is found before the one that is in use is given up.
+            let _opened = match &self.node {
+                Some(_) => match self.open(input, intent.way.clone()) {
+                    Ok(connection) => Some(connection),
+                    Err(why) => return self.refused(why),
+                },
+                None => None,
+            };
             self.stop_node().await;
             if let Err(outcome) = self.start(input, intent.clone()).await {
                 return outcome;
@@ -194,16 +202,7 @@ impl Member {
         let version = version
             .parse::<Version>()
             .map_err(|error| not_yet("NotHealthy", &error.to_string(), Some(AGAIN)))?;
-        let connection = self
-            .connections
-            .get(
-                &self.host.id,
-                &cluster.spec.id,
-                cluster.spec.secret_ref.as_ref(),
-                intent.way,
-                &self.host.metrics,
-            )
-            .map_err(|error| not_yet("InvalidCredentials", &error.to_string(), None))?;
+        let connection = self.open(input, intent.way).map_err(|why| self.refused(why))?;
         if !known {
             connection.gate.check().await.map_err(|error| unreachable(&Trouble::from(&error)))?;
         }
@@ -224,6 +223,13 @@ impl Member {
         })?;
         (self.node, self.settings, self.enablements) = (Some(node), Some(settings), None);
         Ok(())
+    }
+
+    /// The connection by this way, which others may have opened.
+    fn open(&self, input: &Input, way: Way) -> Result<Arc<Connection>, Say> {
+        let (host, spec) = (&self.host, &input.cluster.spec);
+        let opened = self.connections.get(&host.id, &spec.id, spec.secret_ref.as_ref(), way, &host.metrics);
+        opened.map_err(|error| Say::no("InvalidCredentials", error.to_string()))
     }
 
     /// Refuses the name of a machine of the host, which would be overwritten, and deleted with the Cluster.
