@@ -189,7 +189,7 @@ impl NodeProvider for ClusterProvider {
     async fn ping(&self) -> Result<(), ProviderError> {
         let asked = tokio::time::timeout(PING, self.watch.verify()).await;
         let late = |_| Err(ProviderError::unavailable(format!("the member did not answer within {PING:?}")));
-        let answer = asked.unwrap_or_else(late).and_then(|()| self.has_machines());
+        let answer = asked.unwrap_or_else(late);
         let keep = self.site.settings().offline == Offline::Keep;
         let (changed, ever) = {
             let mut reach = self.reach.lock();
@@ -200,7 +200,11 @@ impl NodeProvider for ClusterProvider {
             let _ = self.resync.send(PodChange::Resync);
         }
         // A region that was there once stays Ready: its pods run, whether or not anybody hears of them.
-        if keep && ever { Ok(()) } else { answer }
+        if keep && ever {
+            return Ok(());
+        }
+        // One that answers can be reached, whether or not there is a machine for pods.
+        answer.and_then(|()| self.has_machines())
     }
 
     fn recall(&self, conditions: &[NodeCondition]) {

@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
+use crate::capacity::NodeSummary;
+
 /// Whether the node can be used.
 pub const READY: &str = "Ready";
 /// Whether the member answers.
@@ -63,6 +65,19 @@ impl Say {
     }
 }
 
+/// Whether the node of a member can be used, given whether the member answers and what machines it has, if that is known.
+pub(super) fn ready(reachable: &Say, healthy: bool, machines: Option<NodeSummary>) -> Say {
+    match reachable.status {
+        Some(true) if healthy => Say::yes("ClusterReady", "the member answers and its node is served"),
+        Some(true) if machines.is_some_and(|machines| machines.ready == 0) => {
+            Say::no("ClusterNotReady", "the member answers, but none of its machines is Ready")
+        }
+        Some(true) => Say::no("ClusterNotReady", "the member answers, its node is not ready yet"),
+        Some(false) => Say::no("ClusterNotReachable", reachable.message.clone()),
+        None => Say::unknown("ClusterStatusUnknown", reachable.message.clone()),
+    }
+}
+
 /// The API server refuses messages of 32 KiB; nobody reads more than this.
 const MESSAGE_LIMIT: usize = 1024;
 
@@ -94,6 +109,25 @@ mod tests {
         assert_eq!((still.reason.as_str(), still.observed_generation), ("Unauthorized", Some(2)));
         let up = Say::yes("Reachable", "").condition(REACHABLE, &[still], None, later);
         assert_eq!(up.last_transition_time.0, later);
+    }
+
+    #[test]
+    fn a_member_that_answers_is_not_called_out_of_reach() {
+        let (there, away) = (Say::yes("Reachable", "it answers"), Say::no("NotReachable", "timeout"));
+        let machines = |ready| Some(NodeSummary { total: 2, ready });
+        for (reachable, healthy, machines, reason, message) in [
+            (&there, true, machines(2), "ClusterReady", "its node is served"),
+            (&there, false, machines(0), "ClusterNotReady", "none of its machines is Ready"),
+            (&there, false, machines(1), "ClusterNotReady", "not ready yet"),
+            (&there, false, None, "ClusterNotReady", "not ready yet"),
+            (&away, false, machines(2), "ClusterNotReachable", "timeout"),
+            // A region that keeps its pods.
+            (&away, true, machines(2), "ClusterNotReachable", "timeout"),
+            (&Say::unknown("Connecting", "not yet"), false, None, "ClusterStatusUnknown", "not yet"),
+        ] {
+            let said = ready(reachable, healthy, machines);
+            assert!(said.reason == reason && said.message.contains(message), "{said:?}");
+        }
     }
 
     #[test]

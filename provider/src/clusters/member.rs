@@ -13,7 +13,7 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    conditions::Say,
+    conditions::{Say, ready},
     connection::{Connection, Connections},
     context::HostContext,
     keeper::wanted,
@@ -275,12 +275,8 @@ impl Member {
         };
         let (report, healthy) = (node.report.borrow(), *node.healthy.borrow() == Some(true));
         let reachable = self.reachable(&report);
-        let ready = match reachable.status {
-            Some(true) if healthy => Say::yes("ClusterReady", "the member answers and its node is served"),
-            Some(true) => Say::no("ClusterNotReady", "the member answers, its node is not ready yet"),
-            Some(false) => Say::no("ClusterNotReachable", reachable.message.clone()),
-            None => Say::unknown("ClusterStatusUnknown", reachable.message.clone()),
-        };
+        let machines = report.summary.as_ref().map(|summary| summary.nodes);
+        let ready = ready(&reachable, healthy, machines);
         Outcome { ready, reachable, again }
     }
 
