@@ -11,7 +11,7 @@ use federlet_provider::{
     join::{
         SYSTEM_NAMESPACE,
         account::Account,
-        leave::{leave_host, leave_member},
+        leave::{AccountFate, leave_host, leave_member},
         node::is_virtual,
     },
     member::{Access, Way},
@@ -145,10 +145,13 @@ impl UnjoinArgs {
                     left_there(&id, &self.name)
                 ))
             })?;
-            let shared = others.iter().any(|other| other.spec.id == cluster.spec.id);
-            let remains = leave_member(host, &member, &id, cluster, shared).await?;
+            let account = AccountFate::of(cluster, &others);
+            let remains = leave_member(host, &member, &id, cluster, &account).await?;
             if !remains.is_empty() {
                 return Ok(Some(format!("waiting for these to go in the member: {remains}")));
+            }
+            if let Some(awaited) = account.awaited() {
+                return Ok(Some(awaited));
             }
         }
         leave_host(host, host, cluster).await?;

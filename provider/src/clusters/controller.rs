@@ -25,7 +25,10 @@ use super::{
     replicas::{Live, owner},
     tasks::Tasks,
 };
-use crate::{api::Cluster, join::SYSTEM_NAMESPACE};
+use crate::{
+    api::Cluster,
+    join::{SYSTEM_NAMESPACE, leave::AccountFate},
+};
 
 /// A connection that is dead without saying so is noticed within this time.
 const WATCH_SECONDS: u32 = 45;
@@ -141,15 +144,14 @@ impl Clusters {
     ) -> Input {
         let reference = cluster.spec.secret_ref.as_ref();
         let secret = reference.filter(|secret| secret.namespace == SYSTEM_NAMESPACE);
-        let others = || all.iter().filter(|(other, _)| *other != name).map(|(_, cluster)| cluster);
+        let others = all.iter().filter(|(other, _)| *other != name).map(|(_, cluster)| &**cluster);
         Input {
             cluster: cluster.clone(),
             secret: secret.and_then(|secret| self.secrets.objects.get(&secret.name)).cloned(),
             node: self.nodes.objects.get(name).cloned(),
             assigned: owner(live, &share_key(cluster)) == Some(&self.host.serving.identity),
             rival: rivals.get(name).cloned(),
-            account_shared: others()
-                .any(|other| !other.spec.id.is_empty() && other.spec.id == cluster.spec.id),
+            account: AccountFate::of(cluster, others),
         }
     }
 

@@ -84,8 +84,12 @@ impl Member {
             None => self.leaving.insert(self.member(input).map_err(|outcome| *outcome)?).clone(),
         };
         let host = &self.host;
-        match leave_member(&host.client, &member, &host.id, cluster, input.account_shared).await {
-            Ok(remains) if remains.is_empty() => Ok(()),
+        match leave_member(&host.client, &member, &host.id, cluster, &input.account).await {
+            Ok(remains) if remains.is_empty() => match input.account.awaited() {
+                // That the other one is gone is heard at once.
+                Some(awaited) => Err(leaving(awaited, AGAIN)),
+                None => Ok(()),
+            },
             Ok(remains) => Err(leaving(format!("waiting for these to go in the member: {remains}"), LOOK)),
             Err(error) => {
                 // Credentials may be corrected meanwhile.

@@ -9,7 +9,7 @@ use super::conditions::Say;
 use crate::{
     api::{Cluster, SyncMode},
     fleet::FLEET,
-    join::SYSTEM_NAMESPACE,
+    join::{SYSTEM_NAMESPACE, leave::AccountFate},
     member::Way,
     names::{HostId, MemberName},
     settings::MemberSettings,
@@ -25,8 +25,8 @@ pub(super) struct Input {
     pub(super) assigned: bool,
     /// An older Cluster with which it would meet in the same namespaces.
     pub(super) rival: Option<String>,
-    /// Whether another Cluster is the same member, and so has the same account there.
-    pub(super) account_shared: bool,
+    /// What becomes of the account if the member is left: other Clusters may be the same one.
+    pub(super) account: AccountFate,
 }
 
 impl PartialEq for Input {
@@ -38,8 +38,7 @@ impl PartialEq for Input {
         same(Some(&self.cluster), Some(&other.cluster))
             && same(self.secret.as_ref(), other.secret.as_ref())
             && same(self.node.as_ref(), other.node.as_ref())
-            && (self.assigned, &self.rival, self.account_shared)
-                == (other.assigned, &other.rival, other.account_shared)
+            && (self.assigned, &self.rival, &self.account) == (other.assigned, &other.rival, &other.account)
     }
 }
 
@@ -212,7 +211,7 @@ mod tests {
             node: None,
             assigned: true,
             rival: None,
-            account_shared: false,
+            account: AccountFate::Remove,
         }
     }
 

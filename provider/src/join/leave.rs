@@ -75,14 +75,50 @@ impl fmt::Display for Remains {
     }
 }
 
-/// Goes on with leaving a member: first what we made there, then, if nobody shares it, the account. Says what is still
+/// What becomes of our account in a member that is left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccountFate {
+    /// Nobody else has it: it goes.
+    Remove,
+    /// Others have it, or see to it.
+    Stay,
+    /// It goes when this Cluster, which is the same member, has left.
+    After(String),
+}
+
+impl AccountFate {
+    /// Of Clusters that are the same member and leave together, the one with the last name stays until the others are gone:
+    /// each would leave the account to the rest.
+    pub fn of<'a>(cluster: &Cluster, others: impl IntoIterator<Item = &'a Cluster>) -> Self {
+        let departs = |other: &Cluster| other.meta().deletion_timestamp.is_some();
+        let has_left =
+            |other: &Cluster| departs(other) && !other.finalizers().iter().any(|one| one == FINALIZER);
+        let same = |other: &&Cluster| !other.spec.id.is_empty() && other.spec.id == cluster.spec.id;
+        let siblings: Vec<&Cluster> =
+            others.into_iter().filter(same).filter(|other| !has_left(other)).collect();
+        let Some(first) = siblings.first() else { return Self::Remove };
+        let is_last = siblings.iter().all(|other| other.name_any() < cluster.name_any());
+        if is_last && siblings.iter().all(|other| departs(other)) {
+            return Self::After(first.name_any());
+        }
+        Self::Stay
+    }
+
+    /// Why a Cluster of which nothing else is left in the member is still there.
+    pub fn awaited(&self) -> Option<String> {
+        let Self::After(other) = self else { return None };
+        Some(format!("waiting until {other}, which is the same member, has left; then its account goes"))
+    }
+}
+
+/// Goes on with leaving a member: first what we made there, then, if that is its fate, the account. Says what is still
 /// there; ask again until nothing remains.
 pub async fn leave_member(
     host: &Client,
     member: &Client,
     id: &HostId,
     cluster: &Cluster,
-    account_shared: bool,
+    account: &AccountFate,
 ) -> Result<Remains, LeaveError> {
     let name = cluster.name_any();
     // A name that cannot be a node's never was one.
@@ -98,7 +134,7 @@ pub async fn leave_member(
             return Ok(remains);
         }
     }
-    if !account_shared {
+    if *account == AccountFate::Remove {
         // Without the account nobody can look any more, so what was seen is noted first.
         let clusters: Api<Cluster> = Api::all(host.clone());
         let mark = Patch::Merge(json!({ "metadata": { "annotations": { LEFT: "true" } } }));
@@ -320,6 +356,36 @@ mod tests {
                 "DELETE /api/v1/namespaces/shop/pods/p",
             ]
         );
+    }
+
+    fn cluster(name: &str, id: &str, meta: &serde_json::Value) -> Cluster {
+        let mut cluster: Cluster = serde_json::from_value(json!({
+            "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": meta, "spec": { "id": id },
+        }))
+        .unwrap();
+        cluster.metadata.name = Some(name.into());
+        cluster
+    }
+
+    #[test]
+    fn the_last_of_those_that_leave_together_takes_the_account_along() {
+        let stays = json!({ "finalizers": [FINALIZER] });
+        let leaves = json!({ "finalizers": [FINALIZER], "deletionTimestamp": "2026-01-01T00:00:00Z" });
+        let left = json!({ "finalizers": ["other"], "deletionTimestamp": "2026-01-01T00:00:00Z" });
+        let b = cluster("b", "one", &leaves);
+        let after = |name: &str| AccountFate::After(name.into());
+        for (others, fate) in [
+            (vec![], AccountFate::Remove),
+            (vec![cluster("a", "two", &stays), cluster("c", "", &stays)], AccountFate::Remove),
+            (vec![cluster("a", "one", &stays)], AccountFate::Stay),
+            (vec![cluster("a", "one", &leaves)], after("a")),
+            (vec![cluster("c", "one", &leaves)], AccountFate::Stay),
+            (vec![cluster("a", "one", &leaves), cluster("c", "one", &leaves)], AccountFate::Stay),
+            (vec![cluster("a", "one", &leaves), cluster("a2", "one", &stays)], AccountFate::Stay),
+            (vec![cluster("a", "one", &left), cluster("c", "one", &left)], AccountFate::Remove),
+        ] {
+            assert_eq!(AccountFate::of(&b, &others), fate, "{others:?}");
+        }
     }
 
     #[test]
