@@ -8,6 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     sync::Arc,
+    time::Duration,
 };
 
 use federlet_node::contract::NodeName;
@@ -24,7 +25,7 @@ use kube::{
 use parking_lot::Mutex;
 use rustls::pki_types::{CertificateSigningRequestDer, pem::PemObject};
 use serde_json::json;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509CertificationRequest};
 
@@ -52,26 +53,88 @@ impl Vouched {
         self.0.addresses.lock().remove(node);
     }
 
-    /// Whether we would have made this request ourselves: for a node of ours, for its own addresses.
-    ///
+    fn vouches_for(&self, node: &NodeName, asked: &BTreeSet<IpAddr>) -> bool {
+        let addresses = self.0.addresses.lock();
+        addresses.get(node).is_some_and(|own| !asked.is_empty() && asked.is_subset(own))
+    }
+}
+
+/// A request that we could have made ourselves: for a node, by that node. Whether the node is ours is another question,
+/// and the answer may change: a request may be seen before its node is served here.
+#[derive(Clone)]
+struct Candidate {
+    request: CertificateSigningRequest,
+    node: NodeName,
+    addresses: BTreeSet<IpAddr>,
+    /// It could not be approved, and is left alone until then.
+    rests_until: Option<Instant>,
+}
+
+impl Candidate {
     /// `ourselves` is as whom we make requests where we may not act as the node.
-    fn is_ours(&self, request: &CertificateSigningRequest, ourselves: &str) -> bool {
+    fn read(request: CertificateSigningRequest, ourselves: &str) -> Option<Self> {
         let spec = &request.spec;
-        let Some(asked) = Asked::read(&spec.request.0) else { return false };
-        let Some(node) = asked.common_name.strip_prefix("system:node:").and_then(|n| NodeName::new(n).ok())
-        else {
-            return false;
-        };
-        let by_node = spec.username.as_deref() == Some(&asked.common_name)
+        let Asked { common_name, organizations, addresses } = Asked::read(&spec.request.0)?;
+        let node = NodeName::new(common_name.strip_prefix("system:node:")?).ok()?;
+        let by_node = spec.username.as_deref() == Some(&common_name)
             && spec.groups.iter().flatten().any(|group| group == "system:nodes");
         let by_us = !ourselves.is_empty() && spec.username.as_deref() == Some(ourselves);
         let usages: BTreeSet<&str> = spec.usages.iter().flatten().map(String::as_str).collect();
-        let addresses = self.0.addresses.lock().get(&node).cloned();
-        spec.signer_name == SIGNER
+        let as_ours = spec.signer_name == SIGNER
             && (by_node || by_us)
-            && asked.organizations == ["system:nodes"]
-            && usages == BTreeSet::from(["digital signature", "server auth"])
-            && addresses.is_some_and(|own| !asked.addresses.is_empty() && asked.addresses.is_subset(&own))
+            && organizations == ["system:nodes"]
+            && usages == BTreeSet::from(["digital signature", "server auth"]);
+        as_ours.then_some(Self { request, node, addresses, rests_until: None })
+    }
+}
+
+/// Requests that nobody decided on yet, and that are ours or may become so.
+#[derive(Default)]
+struct Waiting(BTreeMap<String, Candidate>);
+
+impl Waiting {
+    fn hear(&mut self, event: watcher::Event<CertificateSigningRequest>, vouched: &Vouched, ourselves: &str) {
+        let request = match event {
+            // All that there are come now.
+            watcher::Event::Init => return self.0.clear(),
+            watcher::Event::InitDone => return,
+            watcher::Event::Delete(request) => return drop(self.0.remove(&request.name_any())),
+            watcher::Event::InitApply(request) | watcher::Event::Apply(request) => request,
+        };
+        let name = request.name_any();
+        self.0.remove(&name);
+        if is_decided(&request) {
+            return;
+        }
+        // However many others ask, there is room for ours.
+        let candidate = Candidate::read(request, ourselves).filter(|candidate| {
+            self.0.len() < WAITING_LIMIT || vouched.vouches_for(&candidate.node, &candidate.addresses)
+        });
+        if let Some(candidate) = candidate {
+            self.0.insert(name, candidate);
+        }
+    }
+
+    /// Takes out those that are to be approved now.
+    fn take_ours(&mut self, vouched: &Vouched, now: Instant) -> Vec<Candidate> {
+        let is_due = |candidate: &Candidate| {
+            candidate.rests_until.is_none_or(|until| until <= now)
+                && vouched.vouches_for(&candidate.node, &candidate.addresses)
+        };
+        let due: Vec<String> =
+            self.0.iter().filter(|(_, one)| is_due(one)).map(|(name, _)| name.clone()).collect();
+        due.iter().filter_map(|name| self.0.remove(name)).collect()
+    }
+
+    /// One that could not be approved is tried again.
+    fn put_back(&mut self, candidate: Candidate, until: Instant) {
+        let name = candidate.request.name_any();
+        self.0.insert(name, Candidate { rests_until: Some(until), ..candidate });
+    }
+
+    /// When the first of these is to be tried.
+    fn next(&self) -> Option<Instant> {
+        self.0.values().filter_map(|candidate| candidate.rests_until).min()
     }
 }
 
@@ -126,36 +189,36 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 pub(super) async fn run(client: Client, vouched: Vouched, ourselves: String, stop: CancellationToken) {
     let api: Api<CertificateSigningRequest> = Api::all(client);
     let config = watcher::Config::default().fields(&format!("spec.signerName={SIGNER}")).timeout(45);
-    let mut requests = watcher(api.clone(), config).default_backoff().applied_objects().boxed();
-    // A request may be seen before its node is served here.
-    let mut waiting: BTreeMap<String, CertificateSigningRequest> = BTreeMap::new();
+    let mut requests = watcher(api.clone(), config).default_backoff().boxed();
+    let mut waiting = Waiting::default();
     loop {
+        let next = waiting.next();
+        let rested = async {
+            match next {
+                Some(next) => tokio::time::sleep_until(next).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = stop.cancelled() => return,
             () = vouched.0.added.notified() => {}
-            request = requests.next() => match request {
-                Some(Ok(request)) if is_decided(&request) => drop(waiting.remove(&request.name_any())),
-                Some(Ok(request)) => {
-                    if waiting.len() < WAITING_LIMIT {
-                        waiting.insert(request.name_any(), request);
-                    }
-                }
+            () = rested => {}
+            event = requests.next() => match event {
+                Some(Ok(event)) => waiting.hear(event, &vouched, &ourselves),
                 Some(Err(error)) => tracing::debug!(%error, "watching certificate requests failed, trying again"),
                 None => return,
             },
         }
-        let ours: Vec<String> = waiting
-            .iter()
-            .filter(|(_, request)| vouched.is_ours(request, &ourselves))
-            .map(|(n, _)| n.clone())
-            .collect();
-        for name in ours {
-            if let Some(request) = waiting.remove(&name) {
-                approve(&api, &request).await;
+        for candidate in waiting.take_ours(&vouched, Instant::now()) {
+            if !approve(&api, &candidate.request).await {
+                waiting.put_back(candidate, Instant::now() + AGAIN);
             }
         }
     }
 }
+
+/// How soon a request that could not be approved is tried again.
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// Requests of kubelets that nobody approves pile up in some clusters.
 const WAITING_LIMIT: usize = 1000;
@@ -164,7 +227,8 @@ fn is_decided(request: &CertificateSigningRequest) -> bool {
     request.status.as_ref().and_then(|status| status.conditions.as_ref()).is_some_and(|all| !all.is_empty())
 }
 
-async fn approve(api: &Api<CertificateSigningRequest>, request: &CertificateSigningRequest) {
+/// False if it has to be tried again.
+async fn approve(api: &Api<CertificateSigningRequest>, request: &CertificateSigningRequest) -> bool {
     let name = request.name_any();
     let yes = json!({
         "type": "Approved", "status": "True", "reason": "FederletServesThisNode",
@@ -174,14 +238,21 @@ async fn approve(api: &Api<CertificateSigningRequest>, request: &CertificateSign
     // Whatever changed about the request since, we have not seen.
     let version = request.resource_version();
     let patch = json!({ "metadata": { "resourceVersion": version }, "status": { "conditions": [yes] } });
-    match api.patch_approval(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
-        Ok(_) => tracing::info!(request = name, "approved the serving certificate of a node of ours"),
-        Err(error) => tracing::warn!(
-            request = name,
-            error = brief(&error),
-            "cannot approve the serving certificate of a node of ours; approve it with `kubectl certificate approve {name}`"
-        ),
-    }
+    let Err(error) = api.patch_approval(&name, &PatchParams::default(), &Patch::Merge(patch)).await else {
+        tracing::info!(request = name, "approved the serving certificate of a node of ours");
+        return true;
+    };
+    tracing::warn!(
+        request = name,
+        error = brief(&error),
+        "cannot approve the serving certificate of a node of ours; approve it with `kubectl certificate approve {name}`"
+    );
+    is_an_answer(&error)
+}
+
+/// Whether the host decided, and would decide the same again. One that changed meanwhile comes again by itself.
+fn is_an_answer(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
 }
 
 impl std::fmt::Debug for Vouched {

@@ -27,6 +27,14 @@ fn request(
     CertificateSigningRequest { spec, ..CertificateSigningRequest::default() }
 }
 
+impl Vouched {
+    /// Whether we would have made this request ourselves: for a node of ours, for its own addresses.
+    fn is_ours(&self, request: &CertificateSigningRequest, ourselves: &str) -> bool {
+        let candidate = Candidate::read(request.clone(), ourselves);
+        candidate.is_some_and(|asked| self.vouches_for(&asked.node, &asked.addresses))
+    }
+}
+
 fn vouched() -> Vouched {
     let vouched = Vouched::default();
     vouched.add(NodeName::new("m1").unwrap(), [OURS.into()].into());
@@ -72,4 +80,65 @@ fn anything_else_is_left_to_others() {
     let gone = vouched();
     gone.remove(&NodeName::new("m1").unwrap());
     assert!(!gone.is_ours(&request(|_, _| {}), ""), "a node that left");
+}
+
+/// A request of this name, changed as a test likes.
+fn named(
+    name: &str,
+    change: impl Fn(&mut CertificateParams, &mut CertificateSigningRequestSpec),
+) -> CertificateSigningRequest {
+    let mut request = request(change);
+    request.metadata.name = Some(name.into());
+    request
+}
+
+fn names(taken: &[Candidate]) -> Vec<String> {
+    taken.iter().map(|candidate| candidate.request.name_any()).collect()
+}
+
+#[test]
+fn requests_of_others_never_keep_ours_out() {
+    let (mut waiting, vouched, now) = (Waiting::default(), vouched(), Instant::now());
+    // Nobody serves these nodes here yet.
+    let foreign = request(|p, s| {
+        p.distinguished_name.push(DnType::CommonName, "system:node:m2");
+        s.username = Some("system:node:m2".into());
+    });
+    for number in 0..=WAITING_LIMIT {
+        let mut one = foreign.clone();
+        one.metadata.name = Some(format!("foreign-{number}"));
+        waiting.hear(watcher::Event::InitApply(one), &vouched, "");
+    }
+    assert_eq!(waiting.0.len(), WAITING_LIMIT);
+    waiting.hear(watcher::Event::Apply(named("ours", |_, _| {})), &vouched, "");
+    assert_eq!(names(&waiting.take_ours(&vouched, now)), ["ours"]);
+    // What is gone, and what nobody here could have asked for, takes no room.
+    let mut gone = foreign;
+    gone.metadata.name = Some("foreign-0".into());
+    waiting.hear(watcher::Event::Delete(gone), &vouched, "");
+    let kubelets =
+        named("kubelet", |p, _| p.subject_alt_names.push(SanType::DnsName("m1".try_into().unwrap())));
+    waiting.hear(watcher::Event::Apply(kubelets), &vouched, "");
+    assert_eq!(waiting.0.len(), WAITING_LIMIT - 1);
+    vouched.add(NodeName::new("m2").unwrap(), [OURS.into()].into());
+    assert_eq!(waiting.take_ours(&vouched, now).len(), WAITING_LIMIT - 1, "their node is served here now");
+}
+
+#[test]
+fn what_could_not_be_approved_is_tried_again() {
+    let (mut waiting, vouched, now) = (Waiting::default(), vouched(), Instant::now());
+    waiting.hear(watcher::Event::Apply(named("ours", |_, _| {})), &vouched, "");
+    let taken = waiting.take_ours(&vouched, now).remove(0);
+    waiting.put_back(taken, now + AGAIN);
+    assert!(waiting.take_ours(&vouched, now).is_empty(), "not at once");
+    assert_eq!(waiting.next(), Some(now + AGAIN));
+    assert_eq!(names(&waiting.take_ours(&vouched, now + AGAIN)), ["ours"]);
+    let answer = |code: u16| {
+        let status = kube::core::Status { code, ..kube::core::Status::default() };
+        kube::Error::Api(status.boxed())
+    };
+    for (code, is_final) in [(403, true), (404, true), (409, true), (429, false), (500, false), (503, false)]
+    {
+        assert_eq!(is_an_answer(&answer(code)), is_final, "{code}");
+    }
 }
