@@ -22,7 +22,8 @@ use crate::{
     api::ClusterSpec,
     cluster::ClusterProvider,
     errors::brief,
-    member::{Access, CA_KEY, KUBECONFIG_KEY, TOKEN_KEY, Way, WayError},
+    join::node::is_virtual,
+    member::{Access, CA_KEY, KUBECONFIG_KEY, MemberFacts, TOKEN_KEY, Way, WayError},
     settings::{MemberSettings, SettingsError},
     site::{HostSide, Site},
     target::ApiAccess,
@@ -79,6 +80,8 @@ pub struct Alone {
 impl Alone {
     /// Connects to the member, however long it takes. None if told to stop meanwhile. The node is registered with these
     /// taints.
+    ///
+    /// A member that was there before is served though it does not answer: its node must not seem dead for that.
     pub async fn connect(
         file: MemberFile,
         host: HostSide,
@@ -91,11 +94,21 @@ impl Alone {
         let settings = MemberSettings::read(host.node.as_str(), &file.labels, &file.spec)?;
         let way = file.way().await?;
         let access = Access::new(way.clone(), metrics.clone());
-        let facts = loop {
+        let (facts, was_there) = loop {
             match access.facts().await {
-                Ok(facts) => break facts,
+                Ok(facts) => break (facts, false),
                 Err(trouble) => {
                     tracing::warn!(reason = trouble.reason.as_str(), %trouble, "the member cannot be used yet");
+                }
+            }
+            match Api::<Node>::all(host.client.clone()).get_opt(host.node.as_str()).await {
+                Ok(node) => {
+                    if let Some(facts) = from_before(node.as_ref(), &file.spec.id) {
+                        break (facts, true);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(error = brief(&error), "the host does not say whether it has the node");
                 }
             }
             tokio::select! {
@@ -121,6 +134,9 @@ impl Alone {
         target.keep_on_host(taints);
         let site = Site::new(host, connection.clients.clone(), settings, target);
         let provider = ClusterProvider::new(site, connection.watch.clone());
+        if was_there {
+            provider.answered_before();
+        }
         Ok(Some(Self { provider, file, connection, connections }))
     }
 
@@ -182,6 +198,14 @@ impl Alone {
     }
 }
 
+/// What the Node says of a member that was served before, by another process. Nothing if it is not said which member
+/// that is: another one may be there now.
+fn from_before(node: Option<&Node>, id: &str) -> Option<MemberFacts> {
+    let node = node.filter(|node| is_virtual(node) && !id.is_empty())?;
+    let version = node.status.as_ref()?.node_info.as_ref()?.kubelet_version.clone();
+    version.parse::<Version>().is_ok().then(|| MemberFacts { id: id.to_owned(), version })
+}
+
 impl MemberFile {
     async fn way(&self) -> Result<Way, WayError> {
         let mut keys = BTreeMap::new();
@@ -191,5 +215,38 @@ impl MemberFile {
             }
         }
         Way::read(&self.spec, &keys)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_member_that_was_served_before_is_known_by_its_node() {
+        let node = |kind: &str, version: &str| -> Option<Node> {
+            let metadata = json!({ "name": "m", "labels": { "type": kind } });
+            let info = json!({
+                "kubeletVersion": version, "architecture": "", "bootID": "", "containerRuntimeVersion": "",
+                "kernelVersion": "", "kubeProxyVersion": "", "machineID": "", "operatingSystem": "", "osImage": "",
+                "systemUUID": "",
+            });
+            serde_json::from_value(json!({ "metadata": metadata, "status": { "nodeInfo": info } })).ok()
+        };
+        let served = node("virtual-kubelet", "v1.35.4");
+        assert_eq!(
+            from_before(served.as_ref(), "x"),
+            Some(MemberFacts { id: "x".into(), version: "v1.35.4".into() })
+        );
+        for (node, id, why) in [
+            (served, "", "which member it was is not said"),
+            (None, "x", "it was never served"),
+            (node("worker", "v1.35.4"), "x", "it is a machine"),
+            (node("virtual-kubelet", ""), "x", "it was never described"),
+        ] {
+            assert_eq!(from_before(node.as_ref(), id), None, "{why}");
+        }
     }
 }
