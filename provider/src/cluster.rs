@@ -38,6 +38,7 @@ use crate::{
     follow::Follow,
     settings::Offline,
     site::Site,
+    usage::Counters,
     watch::{Change, MemberWatch, OurPod},
 };
 
@@ -60,6 +61,8 @@ pub struct ClusterProvider {
     resync: broadcast::Sender<PodChange>,
     /// Settings changed: look at the room again.
     reconsider: Notify,
+    /// What machines have used, as far as they were heard.
+    counters: Mutex<Counters>,
 }
 
 impl ClusterProvider {
@@ -76,6 +79,7 @@ impl ClusterProvider {
             member: watch::Sender::new(MemberReport::default()),
             resync: broadcast::Sender::new(4),
             reconsider: Notify::new(),
+            counters: Mutex::default(),
         })
     }
 

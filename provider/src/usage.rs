@@ -4,11 +4,12 @@
 //! amounts of machines are added up, pods get the host's names, and pods that are not ours are left out. One pod or one
 //! machine about which nothing is known does not spoil the rest.
 
+mod counters;
 mod metrics;
 mod summary;
 
 pub(crate) use self::metrics::{Sample, samples};
-pub use self::{metrics::merge_metrics, summary::merge_summaries};
+pub use self::{counters::Counters, metrics::merge_metrics, summary::merge_summaries};
 
 /// A pod on the host: namespace, name and UID.
 #[derive(Clone, Debug, PartialEq, Eq)]

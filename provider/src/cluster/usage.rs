@@ -1,6 +1,6 @@
 //! Asks the member's kubelets what is used there.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use bytes::Bytes;
 use federlet_node::contract::{MetricsKind, ProviderError};
@@ -27,11 +27,12 @@ const LIMIT: usize = 32 * 1024 * 1024;
 impl ClusterProvider {
     pub(super) async fn usage(&self) -> Result<Value, ProviderError> {
         let said = self.ask_kubelets("stats/summary").await?;
-        let summaries: Vec<Value> =
-            said.iter().filter_map(|text| serde_json::from_slice(text).ok()).collect();
-        Ok(merge_summaries(self.site.host.node.as_str(), &summaries, &|namespace: &str, pod: &str| {
-            self.host_name(namespace, pod)
-        }))
+        let summaries: Vec<(&str, Value)> = said
+            .iter()
+            .filter_map(|(machine, text)| Some((&**machine, serde_json::from_slice(text).ok()?)))
+            .collect();
+        let names = |namespace: &str, pod: &str| self.host_name(namespace, pod);
+        Ok(merge_summaries(self.site.host.node.as_str(), &summaries, &names, &mut self.counters.lock()))
     }
 
     pub(super) async fn usage_metrics(&self, kind: MetricsKind) -> Result<Bytes, ProviderError> {
@@ -40,20 +41,25 @@ impl ClusterProvider {
             MetricsKind::Cadvisor => "metrics/cadvisor",
         };
         let said = self.ask_kubelets(path).await?;
-        let texts: Vec<&str> = said.iter().filter_map(|text| std::str::from_utf8(text).ok()).collect();
-        let merged = merge_metrics(texts, &|namespace: &str, pod: &str| self.host_name(namespace, pod));
+        let texts =
+            said.iter().filter_map(|(machine, text)| Some((&**machine, std::str::from_utf8(text).ok()?)));
+        let names = |namespace: &str, pod: &str| self.host_name(namespace, pod);
+        let merged = merge_metrics(texts, &names, &mut self.counters.lock());
         Ok(merged.into())
     }
 
     /// What each Ready machine of the scope says. Those that say nothing are left out, unless it is all of them.
-    async fn ask_kubelets(&self, path: &str) -> Result<Vec<Bytes>, ProviderError> {
+    async fn ask_kubelets(&self, path: &str) -> Result<Vec<(Box<str>, Bytes)>, ProviderError> {
         let settings = self.site.settings();
         let nodes = self.watch.nodes();
+        let there: BTreeSet<Box<str>> = nodes.iter().map(|node| node.name.clone()).collect();
+        self.counters.lock().keep_only(|machine| there.contains(machine));
         let machines = nodes.into_iter().filter(|node| node.ready && in_scope(node, &settings));
-        let answers: Vec<Result<Bytes, ProviderError>> = futures::stream::iter(machines)
+        let answers: Vec<Result<(Box<str>, Bytes), ProviderError>> = futures::stream::iter(machines)
             .map(|machine| async move {
                 let asked = tokio::time::timeout(PATIENCE, self.ask_kubelet(&machine.name, path)).await;
-                asked.unwrap_or_else(|_| Err(ProviderError::unavailable("a kubelet did not answer in time")))
+                let late = |_| Err(ProviderError::unavailable("a kubelet did not answer in time"));
+                Ok((machine.name, asked.unwrap_or_else(late)?))
             })
             .buffer_unordered(TOGETHER)
             .collect()

@@ -2,41 +2,52 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use super::Names;
+use super::{Counters, Names};
 
 /// What a machine says of itself, and that can be added up. Whatever else has no pod is about one machine alone.
-const OF_MACHINES: [&str; 3] =
-    ["node_cpu_usage_seconds_total", "node_memory_working_set_bytes", "node_swap_usage_bytes"];
+const OF_MACHINES: [&str; 3] = [CPU, "node_memory_working_set_bytes", "node_swap_usage_bytes"];
+/// And of that, what only ever rises.
+const CPU: &str = "node_cpu_usage_seconds_total";
 
 /// One metric with all that belongs to it, which the format wants in one place.
 #[derive(Default)]
-struct Family {
+struct Family<'a> {
     /// What it means and what it is: said once.
     about: Vec<String>,
     /// Samples of pods.
     samples: Vec<String>,
-    /// The sum over machines, and the time of the latest one.
-    sum: Option<(f64, i64)>,
+    /// What each machine says, by its name, and the time of the latest one.
+    machines: Vec<(&'a str, f64)>,
+    time: i64,
 }
 
-/// The metrics of all machines as those of one node.
-pub fn merge_metrics<'a>(texts: impl IntoIterator<Item = &'a str>, names: &impl Names) -> String {
-    let mut families: BTreeMap<&str, Family> = BTreeMap::new();
-    for text in texts {
+/// The metrics of all machines, each with its name, as those of one node.
+pub fn merge_metrics<'a>(
+    texts: impl IntoIterator<Item = (&'a str, &'a str)>,
+    names: &impl Names,
+    counters: &mut Counters,
+) -> String {
+    let mut families: BTreeMap<&str, Family<'_>> = BTreeMap::new();
+    for (machine, text) in texts {
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-            take(&mut families, line, names);
+            take(&mut families, machine, line, names);
         }
     }
     let mut merged = String::new();
     for (name, family) in families {
-        if family.samples.is_empty() && family.sum.is_none() {
+        let Family { about, samples, machines, time } = family;
+        if samples.is_empty() && machines.is_empty() {
             continue;
         }
-        for line in family.about.iter().chain(&family.samples) {
+        for line in about.iter().chain(&samples) {
             merged.push_str(line);
             merged.push('\n');
         }
-        if let Some((sum, time)) = family.sum {
+        if !machines.is_empty() {
+            let sum = match name {
+                CPU => counters.add(CPU, machines),
+                _ => machines.iter().map(|(_, value)| value).sum(),
+            };
             let time = if time > 0 { format!(" {time}") } else { String::new() };
             // Writing to a string cannot fail.
             let _ = writeln!(merged, "{name} {sum}{time}");
@@ -45,7 +56,12 @@ pub fn merge_metrics<'a>(texts: impl IntoIterator<Item = &'a str>, names: &impl 
     merged
 }
 
-fn take<'a>(families: &mut BTreeMap<&'a str, Family>, line: &'a str, names: &impl Names) {
+fn take<'a>(
+    families: &mut BTreeMap<&'a str, Family<'a>>,
+    machine: &'a str,
+    line: &'a str,
+    names: &impl Names,
+) {
     if let Some(comment) = line.strip_prefix('#') {
         let mut words = comment.split_whitespace();
         if let (Some("HELP" | "TYPE"), Some(name)) = (words.next(), words.next()) {
@@ -62,8 +78,9 @@ fn take<'a>(families: &mut BTreeMap<&'a str, Family>, line: &'a str, names: &imp
         if OF_MACHINES.contains(&name)
             && let Some((value, time)) = sample(rest)
         {
-            let (sum, latest) = families.entry(name).or_default().sum.unwrap_or((0.0, 0));
-            families.entry(name).or_default().sum = Some((sum + value, latest.max(time)));
+            let family = families.entry(name).or_default();
+            family.machines.push((machine, value));
+            family.time = family.time.max(time);
         }
         return;
     };
@@ -172,7 +189,7 @@ mod tests {
         let two = "# HELP node_cpu_usage_seconds_total Cumulative cpu time\n# TYPE node_cpu_usage_seconds_total counter\n\
                    node_cpu_usage_seconds_total 2 2000\n\
                    container_memory_working_set_bytes{container=\"a,}\\\"b\",namespace=\"shop-x\",pod=\"web-2\"} 6 2000\n";
-        let merged = merge_metrics([one, two], &ours);
+        let merged = merge_metrics([("one", one), ("two", two)], &ours, &mut Counters::default());
         assert_eq!(
             merged,
             "container_memory_working_set_bytes{container=\"c\",namespace=\"shop\",pod=\"web-1\"} 5 1000\n\
@@ -193,7 +210,25 @@ mod tests {
             "node_cpu_usage_seconds_total NaN",
             "# TYPE",
         ] {
-            assert_eq!(merge_metrics([bad], &ours), "", "{bad}");
+            let merged = merge_metrics([("one", bad)], &ours, &mut Counters::default());
+            assert_eq!(merged, "", "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_kubelet_that_misses_a_turn_makes_no_processor_busy() {
+        let said =
+            |cpu: u64, memory: u64| format!("{CPU} {cpu} 1\nnode_memory_working_set_bytes {memory} 1\n");
+        let mut counters = Counters::default();
+        for (one, two, cpu, memory) in [
+            (Some(said(9000, 5)), Some(said(10, 6)), 9010, 11),
+            (None, Some(said(12, 6)), 9012, 6),
+            (Some(said(9004, 5)), Some(said(14, 6)), 9018, 11),
+        ] {
+            let texts = [("one", &one), ("two", &two)];
+            let texts = texts.iter().filter_map(|(machine, text)| Some((*machine, text.as_deref()?)));
+            let merged = merge_metrics(texts, &ours, &mut counters);
+            assert_eq!(merged, format!("{CPU} {cpu} 1\nnode_memory_working_set_bytes {memory} 1\n"));
         }
     }
 }

@@ -2,17 +2,25 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Names;
+use super::{Counters, Names};
 use crate::json::{items, text};
 
 /// What of a machine's own statistics can be added up.
 const OF_MACHINES: [&str; 4] = ["cpu", "memory", "swap", "fs"];
 
-/// The statistics of all machines as those of one node.
-pub fn merge_summaries(node: &str, summaries: &[Value], names: &impl Names) -> Value {
+/// Of these, what only ever rises.
+const CPU: &str = "usageCoreNanoSeconds";
+
+/// The statistics of all machines, each with its name, as those of one node.
+pub fn merge_summaries(
+    node: &str,
+    summaries: &[(&str, Value)],
+    names: &impl Names,
+    counters: &mut Counters,
+) -> Value {
     let mut whole = Map::new();
     let mut pods = vec![];
-    for summary in summaries {
+    for (_, summary) in summaries {
         for part in OF_MACHINES {
             if let Some(amounts @ Value::Object(_)) = summary.get("node").and_then(|node| node.get(part)) {
                 add(whole.entry(part).or_insert_with(|| json!({})), amounts);
@@ -20,8 +28,23 @@ pub fn merge_summaries(node: &str, summaries: &[Value], names: &impl Names) -> V
         }
         pods.extend(items(summary.get("pods")).filter_map(|pod| renamed(pod, names)));
     }
+    if let Some(sum) = whole.get_mut("cpu").and_then(|cpu| cpu.get_mut(CPU)) {
+        let said = summaries.iter().filter_map(|(machine, summary)| {
+            Some((*machine, summary.pointer("/node/cpu")?.get(CPU)?.as_f64()?))
+        });
+        *sum = whole_number(counters.add(CPU, said)).into();
+    }
     whole.insert("nodeName".into(), node.into());
     json!({ "node": whole, "pods": pods })
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "what is no number becomes 0, what is too much the most"
+)]
+const fn whole_number(value: f64) -> u64 {
+    value as u64
 }
 
 /// A pod under the name it has on the host. None if it has none.
@@ -62,7 +85,8 @@ mod tests {
     fn machines_are_added_up_and_strangers_left_out() {
         let summary = |cpu: u64, time: &str, pod: &str| {
             json!({
-                "node": {"nodeName": "x", "cpu": {"time": time, "usageNanoCores": cpu}, "network": {"rxBytes": 1}},
+                "node": {"nodeName": "x", "network": {"rxBytes": 1},
+                         "cpu": {"time": time, "usageNanoCores": cpu, "usageCoreNanoSeconds": cpu * 100}},
                 "pods": [{"podRef": {"name": pod, "namespace": "shop", "uid": "m"}, "cpu": {"usageNanoCores": 1}},
                          {"podRef": {}}, 7],
             })
@@ -70,17 +94,20 @@ mod tests {
         let ours = |_: &str, pod: &str| {
             (pod == "web").then(|| HostName { namespace: "shop".into(), name: "web".into(), uid: "h".into() })
         };
-        let merged = merge_summaries(
-            "member1",
-            &[summary(5, "2026-01-01", "web"), summary(6, "2026-01-02", "db")],
-            &ours,
-        );
+        let mut counters = Counters::default();
+        let (one, two) = (summary(5, "2026-01-01", "web"), summary(6, "2026-01-02", "db"));
+        let merged = merge_summaries("member1", &[("one", one), ("two", two)], &ours, &mut counters);
         assert_eq!(
             merged,
             json!({
-                "node": {"nodeName": "member1", "cpu": {"time": "2026-01-02", "usageNanoCores": 11}},
+                "node": {"nodeName": "member1", "cpu":
+                         {"time": "2026-01-02", "usageNanoCores": 11, "usageCoreNanoSeconds": 1100}},
                 "pods": [{"podRef": {"name": "web", "namespace": "shop", "uid": "h"}, "cpu": {"usageNanoCores": 1}}],
             })
         );
+        // One is late.
+        let merged =
+            merge_summaries("member1", &[("one", summary(6, "2026-01-03", "web"))], &ours, &mut counters);
+        assert_eq!(merged["node"]["cpu"]["usageCoreNanoSeconds"], 1200);
     }
 }
