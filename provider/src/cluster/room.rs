@@ -111,7 +111,8 @@ impl ClusterProvider {
             let waits = if self.is_listed(&memory) {
                 self.look(&mut memory)
             } else {
-                self.look_from_afar(&mut memory).await
+                // Boxed, because it is rare and large.
+                Box::pin(self.look_from_afar(&mut memory)).await
             };
             let again = if waits { LOOK } else { VERSION_EVERY };
             tokio::select! {

@@ -44,8 +44,7 @@ impl ClusterProvider {
     pub(super) async fn tell_unlisted(&self, reach: &Reach) -> Result<bool, kube::Error> {
         let host = &self.site.host;
         let (nodes, name) = (Api::<Node>::all(host.client.clone()), host.node.as_str());
-        let node = nodes.get_opt(name).await?;
-        let act = Act::of(node.as_ref(), reach);
+        let act = Act::of(nodes.get_opt(name).await?.as_ref(), reach);
         if act == Act::Write {
             let said = json!({ "status": { "conditions": [reach.condition()] } });
             let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };

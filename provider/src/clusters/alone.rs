@@ -201,7 +201,7 @@ impl Alone {
 /// What the Node says of a member that was served before, by another process. Nothing if it is not said which member
 /// that is: another one may be there now.
 fn from_before(node: Option<&Node>, id: &str) -> Option<MemberFacts> {
-    let node = node.filter(|node| is_virtual(node) && !id.is_empty())?;
+    let node = node.filter(|node| is_virtual(*node) && !id.is_empty())?;
     let version = node.status.as_ref()?.node_info.as_ref()?.kubelet_version.clone();
     version.parse::<Version>().is_ok().then(|| MemberFacts { id: id.to_owned(), version })
 }

@@ -169,17 +169,17 @@ pub async fn leave_host(host: &Client, as_node: &Client, cluster: &Cluster) -> R
 /// name stays as it is, and so do its pods.
 async fn remove_node(client: &Client, as_node: &Client, name: &str) -> Result<(), kube::Error> {
     let nodes: Api<Node> = Api::all(client.clone());
-    if let Some(node) = nodes.get_opt(name).await? {
-        if !is_virtual(&node) {
+    let node = nodes.get_metadata_opt(name).await?.map(|node| (is_virtual(&node), node.uid()));
+    if let Some((ours, uid)) = node {
+        if !ours {
             tracing::info!(node = name, "the node is a machine of the host and is left alone");
             return Ok(());
         }
         // A process that still serves it must not register it again. Should another Node have come in its place, we
         // are told of the conflict.
-        let mark =
-            json!({ "metadata": { "uid": node.uid(), "annotations": { LEAVING_ANNOTATION: "true" } } });
+        let mark = json!({ "metadata": { "uid": uid, "annotations": { LEAVING_ANNOTATION: "true" } } });
         gone(nodes.patch(name, &PatchParams::default(), &Patch::Merge(mark)).await.map(drop))?;
-        let only_this = Preconditions { uid: node.uid(), resource_version: None };
+        let only_this = Preconditions { uid, resource_version: None };
         gone(nodes.delete(name, &DeleteParams::default().preconditions(only_this)).await.map(drop))?;
     }
     let pods: Api<Pod> = Api::all(client.clone());

@@ -8,7 +8,7 @@ const REGISTRAR: &str = "federlet-register";
 
 /// Whether a Node is virtual, and not a machine. One that was registered a moment ago has no label yet: the process may
 /// have ended in between.
-pub fn is_virtual(node: &Node) -> bool {
+pub fn is_virtual(node: &impl ResourceExt) -> bool {
     let is_labelled = node.labels().get("type").is_some_and(|kind| kind == "virtual-kubelet");
     is_labelled || node.managed_fields().iter().any(|said| said.manager.as_deref() == Some(REGISTRAR))
 }
@@ -16,7 +16,7 @@ pub fn is_virtual(node: &Node) -> bool {
 /// Whether the host has a machine of this name.
 pub async fn is_machine(host: &Client, name: &str) -> Result<bool, kube::Error> {
     let nodes: Api<Node> = Api::all(host.clone());
-    Ok(nodes.get_opt(name).await?.is_some_and(|node| !is_virtual(&node)))
+    Ok(nodes.get_metadata_opt(name).await?.is_some_and(|node| !is_virtual(&node)))
 }
 
 /// What to tell somebody who chose the name of a machine.
