@@ -90,7 +90,7 @@ impl Shared {
                 return Some(AGAIN);
             }
         };
-        let (leaving, kept) = (BTreeSet::new(), BTreeSet::new());
+        let (leaving, kept, closed) = (BTreeSet::new(), BTreeSet::new(), self.nodes.keeping_out());
         let now = Timestamp::now();
         let unsettled = now.checked_sub(SETTLED).ok().map(|since| format!("{since:.0}"));
         let situation = Situation {
@@ -105,6 +105,7 @@ impl Shared {
             leaving: &leaving,
             kept: &kept,
             unsettled: unsettled.as_deref(),
+            closed: &closed,
         };
         let Outcome { departures, news, avoided, again } = self.departures(group, &situation, now);
         let leaving = departures.clusters().union(&avoided).cloned().collect();

@@ -1,12 +1,14 @@
 //! What to do about all pods of a workload: which go where, which move, and what to say.
 
+mod clusters;
 mod misfits;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::core::v1::Taint;
+
 use super::{
     assign::{Assignment, Seat, assign},
-    clusters::{is_ready, room, seen},
     seen::SeenPod,
     sequence::sequence,
 };
@@ -16,11 +18,9 @@ use crate::{
     govern::Governed,
     object::Identity,
     overrides,
-    place::{Member, Peers, PlaceError, Placed, Request, place},
-    propagate::kinds::is_copied,
+    place::{Peers, PlaceError, Placed, Rejection},
     steer,
     store::View,
-    taints,
 };
 
 /// What is known.
@@ -41,6 +41,8 @@ pub(super) struct Situation<'a> {
     pub(super) kept: &'a BTreeSet<String>,
     /// Pods that were created since then may not be in what clusters say of their room yet; none if all are.
     pub(super) unsettled: Option<&'a str>,
+    /// What people put on the nodes of clusters so that new pods stay out.
+    pub(super) closed: &'a BTreeMap<String, Vec<Taint>>,
 }
 
 /// What to write into one pod. It is the only write of ours in the life of most pods.
@@ -155,7 +157,7 @@ impl Situation<'_> {
         }
         let mut clusters = BTreeSet::new();
         for members in self.revisions() {
-            let placed = self.place_without(&members, leaving);
+            let placed = self.place_without(&self.in_open_clusters(&members), leaving);
             let placed = placed.map_err(|error| explain(&error, &self.governed.claim))?;
             clusters.extend(placed.shares.into_keys());
         }
@@ -188,11 +190,11 @@ impl Situation<'_> {
             }
             return;
         }
-        let placed = self.place(pods);
-        match placed {
+        let open = self.in_open_clusters(pods);
+        match self.place(&open) {
             Ok(placed) => {
                 plan.affinity.clone_from(&placed.affinity);
-                self.obey(pods, &placed, plan);
+                self.obey(&open, &placed, plan);
                 self.find_misfits(pods, &placed.rejected, self.is_copied(placed.shares.len()), plan);
             }
             Err(error) => {
@@ -209,91 +211,6 @@ impl Situation<'_> {
                 }
             }
         }
-    }
-
-    /// What can be nowhere else stays, although it is leaving.
-    fn place(&self, pods: &[usize]) -> Result<Placed, PlaceError> {
-        match self.place_without(pods, self.leaving) {
-            Err(PlaceError::NoClusterFit { .. }) if !self.leaving.is_empty() => {
-                self.place_without(pods, &BTreeSet::new())
-            }
-            placed => placed,
-        }
-    }
-
-    fn place_without(&self, pods: &[usize], leaving: &BTreeSet<String>) -> Result<Placed, PlaceError> {
-        let mut previous = Shares::new();
-        // Where other revisions are, this one may be too, whatever taints came since.
-        for pod in self.pods.iter().filter(|pod| pod.counts() && !pod.is_gated()) {
-            let cluster = pod.cluster.clone().filter(|name| !self.is_fleet(name) && !self.is_deserted(name));
-            previous.extend(cluster.map(|cluster| (cluster, 0)));
-        }
-        if self.fleet_node.is_some() && self.is_copied(0) {
-            previous.extend(self.recorded().map(|cluster| (cluster.to_owned(), 0)));
-        }
-        for index in pods {
-            let pod = &self.pods[*index];
-            if let Some(count) =
-                pod.cluster.as_ref().filter(|_| !pod.is_gated()).and_then(|c| previous.get_mut(c))
-            {
-                *count += 1;
-            }
-        }
-        let last = self.seats(pods).iter().filter_map(|seat| seat.ordinal).max();
-        let total = u32::try_from(pods.len()).unwrap_or(u32::MAX).max(last.map_or(0, |last| last + 1));
-        let replica =
-            pods.iter().map(|index| &self.pods[*index].requests).next().cloned().unwrap_or_default();
-        let clusters: Vec<Cluster> = self.view.clusters.values().map(|cluster| seen(cluster)).collect();
-        let members: Vec<Member<'_>> = clusters
-            .iter()
-            .map(|cluster| {
-                let taken = self.taken_since(cluster.metadata.name.as_deref().unwrap_or_default());
-                Member { cluster, free: room(cluster, &replica).saturating_sub(taken) }
-            })
-            .collect();
-        let status = self.binding.and_then(|binding| binding.status.as_ref());
-        let observed = status.map(|status| status.scheduler_observed_affinity_name.as_str());
-        // Of what is copied besides, only the pods matter here: clusters need not know what they come from.
-        let own = (self.identity.api_version.as_str(), self.identity.kind.as_str());
-        let (api_version, kind) = if is_copied(self.identity) { ("v1", "Pod") } else { own };
-        let request = Request {
-            api_version,
-            kind,
-            uid: self.uid,
-            replicas: Some(total),
-            placement: &self.governed.placement,
-            previous: &previous,
-            observed_affinity: observed.filter(|name| !name.is_empty()),
-            leaving,
-            peers: self.peers,
-            fresh: false,
-        };
-        place(&request, &members)
-    }
-
-    /// How much of a cluster's room pods of this workload took that it does not know of yet. They come one after the
-    /// other, and where the first ones went is as full for the next as if all had come together.
-    fn taken_since(&self, cluster: &str) -> u32 {
-        let Some(since) = self.unsettled else { return 0 };
-        let is_new = |pod: &&SeenPod| {
-            pod.counts()
-                && !pod.is_gated()
-                && pod.cluster.as_deref() == Some(cluster)
-                && pod.created.as_str() >= since
-        };
-        u32::try_from(self.pods.iter().filter(is_new).count()).unwrap_or(u32::MAX)
-    }
-
-    /// Whether the host takes the workload's pods out of a cluster, or has done so: it is not ready, or has a taint that
-    /// ends pods. Those that come for them must not follow.
-    fn is_deserted(&self, name: &str) -> bool {
-        let Some(cluster) = self.view.clusters.get(name) else { return false };
-        let tolerations = &self.governed.placement.cluster_tolerations;
-        let ends_pods = taints::leave(&cluster.spec.taints, tolerations) != taints::Leave::Never;
-        let is_there = |pod: &&SeenPod| !pod.over && pod.bound && pod.cluster.as_deref() == Some(name);
-        let mut there = self.pods.iter().filter(is_there).peekable();
-        let goes = there.peek().is_none() || there.any(|pod| pod.deleting);
-        goes && (ends_pods || !is_ready(cluster))
     }
 
     fn obey(&self, pods: &[usize], placed: &Placed, plan: &mut Plan) {
@@ -313,7 +230,12 @@ impl Situation<'_> {
         self.take_seats(pods, &assignment, placed.shares.len() > 1, plan);
         // What was measured stays where it is; what somebody fixed is kept exact.
         if method == Method::StaticWeights {
-            plan.surplus.extend(assignment.surplus.into_iter().map(|index| pods[index]));
+            // While a cluster is closed, names stand for other clusters than usual, and what runs stays all the same.
+            let tolerations = self.tolerations(pods);
+            let mut kept_out = placed.rejected.iter().filter(|(_, why)| matches!(why, Rejection::Taint(_)));
+            let closed = kept_out.any(|(cluster, _)| self.is_closed(cluster, tolerations));
+            let surplus = assignment.surplus.into_iter().map(|index| pods[index]);
+            plan.surplus.extend(surplus.filter(|index| !closed || self.pods[*index].ordinal.is_none()));
         }
     }
 

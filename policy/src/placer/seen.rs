@@ -6,11 +6,12 @@ use federlet_provider::{
     capacity::{Resources, may_preempt, requests},
     fleet::copies_well,
     marks,
+    target::TAINT,
 };
 use k8s_openapi::api::core::v1::Toleration;
 use serde_json::Value;
 
-use super::claims::claims;
+use super::{claims::claims, nodes::UNSCHEDULABLE};
 use crate::{
     owners::Owner,
     stamp::{self, DELETION_COST, GATE, NODE_LABEL, Workload},
@@ -38,6 +39,8 @@ pub(super) struct SeenPod {
     pub(super) has_our_affinity: bool,
     /// What it tolerates, if we and not the host drive it out of a cluster.
     pub(super) tolerations: Option<Vec<Toleration>>,
+    /// What of its tolerations may matter for what people put on nodes; most pods have none of that kind.
+    pub(super) tolerates: Vec<Toleration>,
     /// Whether it may push others aside.
     pub(super) may_preempt: bool,
     /// The cluster that it is pinned to or runs in.
@@ -93,6 +96,7 @@ impl SeenPod {
             has_our_affinity: terms(pod).is_some_and(is_ours),
             tolerations: annotations
                 .and_then(|all| serde_json::from_str(all.get(marks::TOLERATIONS)?.as_str()?).ok()),
+            tolerates: tolerates(pod),
             may_preempt: may_preempt(pod),
             bound: node().is_some(),
             cluster: node().or(pinned).or_else(|| only(pod)),
@@ -159,6 +163,16 @@ impl SeenPod {
     pub(super) fn comes_back(&self) -> bool {
         self.owner.as_ref().is_some_and(|owner| !matches!(owner.kind.as_str(), "Job" | "DaemonSet"))
     }
+}
+
+/// The tolerations that are not about how a node is, nor about ours.
+fn tolerates(pod: &Value) -> Vec<Toleration> {
+    let all = pod.pointer("/spec/tolerations").and_then(Value::as_array).into_iter().flatten();
+    let matters = |toleration: &&Value| {
+        let key = toleration.get("key").and_then(Value::as_str).unwrap_or_default();
+        key == UNSCHEDULABLE || (key != TAINT && !key.starts_with("node.kubernetes.io/"))
+    };
+    all.filter(matters).filter_map(|toleration| serde_json::from_value(toleration.clone()).ok()).collect()
 }
 
 /// What the first container that waits, waits for.

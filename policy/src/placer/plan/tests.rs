@@ -1,3 +1,4 @@
+mod closed;
 mod copied;
 mod measured;
 
@@ -86,6 +87,7 @@ fn plan(placement: Value, view: &View, pods: &[SeenPod], fleet_node: Option<&str
         leaving: &BTreeSet::new(),
         kept: &BTreeSet::new(),
         unsettled: None,
+        closed: &BTreeMap::new(),
     }
     .plan()
 }
@@ -168,6 +170,7 @@ fn a_cluster_serves_the_kind_of_a_workload_or_pods_of_what_is_copied() {
             leaving: &BTreeSet::new(),
             kept: &BTreeSet::new(),
             unsettled: None,
+            closed: &BTreeMap::new(),
         }
         .plan();
         assert_eq!(plan.pins.len(), pins, "{} {plan:?}", identity.kind);
@@ -234,6 +237,7 @@ fn replan(governed: &Governed, view: &View, pods: &[SeenPod], binding: &Resource
         leaving: &BTreeSet::new(),
         kept: &BTreeSet::new(),
         unsettled: None,
+        closed: &BTreeMap::new(),
     }
     .plan()
 }
@@ -325,6 +329,7 @@ fn pods_move_out_of_a_cluster_that_is_being_left_if_they_can_be_elsewhere() {
             leaving: &set(names),
             kept: &set(kept),
             unsettled: None,
+            closed: &BTreeMap::new(),
         }
         .plan()
     };

@@ -121,6 +121,7 @@ fn pods_that_come_one_after_the_other_are_divided_as_if_they_came_together() {
             leaving: &BTreeSet::new(),
             kept: &BTreeSet::new(),
             unsettled: Some("2026-01-01T00:00:45Z"),
+            closed: &BTreeMap::new(),
         }
         .plan();
         let expected = expected.into_iter().filter(|(_, count)| *count > 0);
