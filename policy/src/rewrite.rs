@@ -3,6 +3,7 @@
 //! An override is about a workload. It is made on the workload as it was when the pod came from it, and what that changed
 //! in the template is carried over to the pod.
 
+mod revision;
 pub(crate) mod workloads;
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
@@ -16,7 +17,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 
-use self::workloads::Workloads;
+use self::{revision::as_made, workloads::Workloads};
 use crate::{
     affinity,
     overrides::{self, Failure, project::Projection},
@@ -26,6 +27,7 @@ use crate::{
     steer,
     store::{Override, Store},
     tell::Tell,
+    workload,
 };
 
 /// How long after one pod of a workload was replaced the next one is.
@@ -114,10 +116,16 @@ impl Rewriter {
             pod["kind"] = "Pod".into();
             return Ok(pod);
         }
-        let found = self.workloads.of(namespace, stamp::maker(live), workload).await;
-        found.map_err(|error| {
+        let maker = stamp::maker(live);
+        let itself = maker.as_ref().is_some_and(|maker| maker.uid == workload.uid);
+        let mut found = self.workloads.of(namespace, maker, workload).await.map_err(|error| {
             ProviderError::unavailable(format!("cannot read its workload: {}", brief(&error)))
-        })
+        })?;
+        let path = workload::pod_path_of(&found).filter(|_| itself);
+        if let Some(template) = path.and_then(|path| found.pointer_mut(path)) {
+            *template = as_made(template, live);
+        }
+        Ok(found)
     }
 
     /// Said on the policy; the pod is told by whoever asked.

@@ -112,9 +112,14 @@ fn merge_maps(before: &Map<String, Value>, after: &Map<String, Value>, live: &Ma
 /// What names an item in the lists of a pod, the more telling first: several mounts may be of one volume.
 const KEYS: [&str; 5] = ["mountPath", "devicePath", "name", "containerPort", "ip"];
 
+/// What names the items of several lists, each in a way of its own.
+pub(crate) fn name_key(lists: &[&[Value]]) -> Option<&'static str> {
+    KEYS.into_iter().find(|key| lists.iter().all(|list| is_unique(list, key)))
+}
+
 /// Merges lists whose items have a name that is unique in each of them.
 fn merge_keyed(before: &[Value], after: &[Value], live: &[Value]) -> Option<Vec<Value>> {
-    let key = KEYS.into_iter().find(|key| [before, after, live].iter().all(|list| is_unique(list, key)))?;
+    let key = name_key(&[before, after, live])?;
     let find = |list: &[Value], name: &Value| list.iter().find(|item| item.get(key) == Some(name)).cloned();
     let mut merged = Vec::new();
     for item in after {
