@@ -1,10 +1,13 @@
 //! Workloads in full, each read once per change of its spec.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use kube::{Api, Client, core::DynamicObject};
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     owners::{Meta, Owner, Owners},
@@ -35,6 +38,7 @@ impl Workloads {
     ) -> Result<Value, kube::Error> {
         let mut object = (*self.read(namespace, workload).await?).clone();
         let identity = &workload.identity;
+        label(&mut object, &identity.labels);
         let Some(maker) = maker.filter(|maker| maker.uid != workload.uid) else { return Ok(object) };
         let Some(path) = pod_path(&identity.api_version, &identity.kind) else { return Ok(object) };
         let Some(maker) = self.owners.get(namespace, &maker).await? else { return Ok(object) };
@@ -74,5 +78,42 @@ impl Workloads {
         }
         known.insert(meta.uid.clone(), (generation, object.clone()));
         Ok(object)
+    }
+}
+
+/// Labels change without a new generation, and overrides select by them: those that are known now count.
+fn label(object: &mut Value, labels: &BTreeMap<String, String>) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("labels".into(), json!(labels));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        affinity::tests::cluster,
+        api::OverrideSpec,
+        overrides::{self, Policy},
+    };
+
+    #[test]
+    fn an_override_selects_by_the_labels_of_now() {
+        let spec: OverrideSpec = serde_json::from_value(json!({
+            "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment",
+                "labelSelector": {"matchLabels": {"tier": "edge"}}}],
+            "overrideRules": [{"overriders": {"plaintext": [
+                {"path": "/spec/paused", "operator": "add", "value": true}]}}]}))
+        .unwrap();
+        let m1 = cluster("m1", json!({}), json!({}));
+        let read = json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {},
+            "metadata": {"name": "web", "namespace": "n", "labels": {"tier": "core"}}});
+        for (tier, overridden) in [("core", false), ("edge", true)] {
+            let mut object = read.clone();
+            label(&mut object, &[("tier".to_owned(), tier.to_owned())].into());
+            let policy = Policy { namespace: Some("n"), name: "o", spec: &spec };
+            let made = overrides::render(&object, &m1, [policy]).unwrap().object;
+            assert_eq!(made.pointer("/spec/paused").is_some(), overridden, "{tier}");
+        }
     }
 }
