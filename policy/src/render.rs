@@ -49,6 +49,7 @@ pub fn render<'a>(
     let mut rendered = overrides::render(&object, cluster, policies)?;
     prune::prune(&mut rendered.object);
     move_namespace(&mut rendered.object, namespaces)?;
+    move_accounts(&mut rendered.object, namespaces)?;
     Ok(rendered)
 }
 
@@ -59,6 +60,22 @@ fn move_namespace(object: &mut Value, namespaces: &NamespaceMap) -> Result<(), M
     let Some(value) = object.pointer_mut(&format!("/metadata/{field}")) else { return Ok(()) };
     let Some(host) = value.as_str().filter(|name| !name.is_empty()) else { return Ok(()) };
     *value = json!(namespaces.map(host)?.as_str());
+    Ok(())
+}
+
+/// A binding is about the account in the namespace that the member has for it, not about one of the same name next to it.
+fn move_accounts(object: &mut Value, namespaces: &NamespaceMap) -> Result<(), MappingError> {
+    let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+    let binds = text("apiVersion").starts_with("rbac.authorization.k8s.io/")
+        && matches!(text("kind"), "RoleBinding" | "ClusterRoleBinding");
+    // Where namespaces have the same names, all accounts do, also those in namespaces that nothing is copied to.
+    let moves = *namespaces != NamespaceMap::same();
+    let subjects = object.get_mut("subjects").and_then(Value::as_array_mut).filter(|_| binds && moves);
+    for subject in subjects.into_iter().flatten().filter(|one| one["kind"] == "ServiceAccount") {
+        let Some(value) = subject.get_mut("namespace") else { continue };
+        let Some(host) = value.as_str().filter(|name| !name.is_empty()) else { continue };
+        *value = json!(namespaces.map(host)?.as_str());
+    }
     Ok(())
 }
 
@@ -126,6 +143,25 @@ mod tests {
         assert_eq!(found["metadata"]["name"], "edge-ke-beijing-cluster");
         let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "a"}});
         assert_eq!(rendered(role.clone(), Part::default(), &none, &map).unwrap(), role);
+    }
+
+    #[test]
+    fn a_binding_is_about_the_accounts_of_the_region() {
+        let map = NamespaceMap::suffix("-ke-beijing-cluster").unwrap();
+        let none = override_with(json!([]));
+        let binding = |kind: &str, namespace: &str| {
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": "a"}, "subjects": [
+                {"kind": "ServiceAccount", "name": "app", "namespace": namespace}, {"kind": "Group", "name": "edge"}]})
+        };
+        for kind in ["RoleBinding", "ClusterRoleBinding"] {
+            let found = rendered(binding(kind, "edge"), Part::default(), &none, &map).unwrap();
+            assert_eq!(found, binding(kind, "edge-ke-beijing-cluster"));
+            let system = binding(kind, "kube-system");
+            assert_eq!(
+                rendered(system.clone(), Part::default(), &none, &NamespaceMap::same()).unwrap(),
+                system
+            );
+        }
     }
 
     #[test]
