@@ -13,7 +13,7 @@ use super::{
     plan::Situation,
     seen::{Group, SeenPod},
 };
-use crate::{api::Failover, owners::Meta, propagate::kinds::is_copied};
+use crate::{api::Failover, owners::Meta, propagate::kinds::is_copied, tainted::Departure};
 
 impl Shared {
     /// What the workload leaves, and what becomes of what it was leaving.
@@ -56,6 +56,14 @@ impl Shared {
             elsewhere: &|leaving| situation.elsewhere(leaving),
         }
         .decide()
+    }
+
+    /// The clusters that drive copies out by themselves. Where a policy lets pods wait, departures are ours to decide.
+    pub(super) fn driven(&self, pods: &[SeenPod], now: Timestamp) -> Departure {
+        let node = self.fleet_node.as_ref().map(|node| node.as_str());
+        let copied = |pod: &&SeenPod| pod.counts() && (pod.is_gated() || pod.cluster.as_deref() == node);
+        let pod = pods.iter().find(copied).filter(|pod| node.is_some() && pod.tolerations.is_none());
+        pod.map(|pod| self.nodes.driven(&pod.tolerates, now)).unwrap_or_default()
     }
 
     pub(super) fn tell_departures(&self, workload: &Meta, news: Vec<News>) {

@@ -51,6 +51,13 @@ impl Nodes {
         known.since.departure(places(&known.nodes), tolerations, now)
     }
 
+    /// The clusters from which taints that people put there drive pods that tolerate this.
+    pub(super) fn driven(&self, tolerations: &[Toleration], now: Timestamp) -> Departure {
+        let known = self.known.lock();
+        let nodes = known.nodes.iter().map(|(name, node)| (name.as_str(), node.keeps_out.as_slice()));
+        known.since.departure(nodes, tolerations, now)
+    }
+
     /// What keeps new pods out of each cluster whose node has something of the kind.
     pub(super) fn keeping_out(&self) -> BTreeMap<String, Vec<Taint>> {
         let known = self.known.lock();
@@ -166,6 +173,8 @@ mod tests {
             let found = nodes.keeping_out();
             let keys: Vec<&str> = found.values().flatten().map(|taint| taint.key.as_str()).collect();
             assert_eq!(keys, expected, "{spec}");
+            let driven = nodes.driven(&[], Timestamp::now()).due;
+            assert_eq!(!driven.is_empty(), spec["taints"][0] == taint("NoExecute"), "{spec}");
             assert!(changes.has_changed().unwrap());
         }
     }

@@ -92,6 +92,7 @@ impl Shared {
         };
         let (leaving, kept, closed) = (BTreeSet::new(), BTreeSet::new(), self.nodes.keeping_out());
         let now = Timestamp::now();
+        let driven = self.driven(&pods, now);
         let unsettled = now.checked_sub(SETTLED).ok().map(|since| format!("{since:.0}"));
         let situation = Situation {
             governed: &governed,
@@ -105,6 +106,7 @@ impl Shared {
             leaving: &leaving,
             kept: &kept,
             unsettled: unsettled.as_deref(),
+            driven: &driven.due,
             closed: &closed,
         };
         let Outcome { departures, news, avoided, again } = self.departures(group, &situation, now);
@@ -141,7 +143,8 @@ impl Shared {
         let claims = self.look_at_claims(&pods).await;
         let waits = (plan.waiting.is_some() || claims).then_some(WAITING);
         let failed = (!written).then_some(AGAIN);
-        [moved, waits, failed, again].into_iter().flatten().min()
+        let driven = driven.next.map(|next| Duration::try_from(next.duration_since(now)).unwrap_or_default());
+        [moved, waits, failed, again, driven].into_iter().flatten().min()
     }
 
     /// Where the workloads are that this one wants to be together with, or apart from.

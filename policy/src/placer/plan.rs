@@ -41,6 +41,8 @@ pub(super) struct Situation<'a> {
     pub(super) kept: &'a BTreeSet<String>,
     /// Pods that were created since then may not be in what clusters say of their room yet; none if all are.
     pub(super) unsettled: Option<&'a str>,
+    /// Clusters from which taints drive copies by now.
+    pub(super) driven: &'a BTreeSet<String>,
     /// What people put on the nodes of clusters so that new pods stay out.
     pub(super) closed: &'a BTreeMap<String, Vec<Taint>>,
 }

@@ -41,7 +41,10 @@ impl Situation<'_> {
             let cluster = pod.cluster.clone().filter(|name| !self.is_fleet(name) && stays(name));
             previous.extend(cluster.map(|cluster| (cluster, 0)));
         }
+        let mut leaving = leaving.clone();
         if self.fleet_node.is_some() && self.is_copied(0) {
+            // What comes to a cluster that drives it out would be driven out again.
+            leaving.extend(self.driven.iter().filter(|name| self.was_meant(name)).cloned());
             previous.extend(self.recorded().map(|cluster| (cluster.to_owned(), 0)));
         }
         for index in pods {
@@ -83,11 +86,18 @@ impl Situation<'_> {
             placement: &self.governed.placement,
             previous: &previous,
             observed_affinity: observed.filter(|name| !name.is_empty()),
-            leaving,
+            leaving: &leaving,
             peers: self.peers,
             fresh: false,
         };
         place(&request, &members)
+    }
+
+    /// Whether copies are in a cluster, or would come to it: its taints are tolerated, if only for a time.
+    fn was_meant(&self, name: &str) -> bool {
+        let taints = self.view.clusters.get(name).map_or(&[][..], |cluster| &cluster.spec.taints);
+        self.recorded().any(|cluster| cluster == name)
+            || taints::untolerated(taints, &self.governed.placement.cluster_tolerations).is_none()
     }
 
     /// How much of a cluster's room pods of this workload took that it does not know of yet. They come one after the

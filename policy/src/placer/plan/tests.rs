@@ -87,6 +87,7 @@ fn plan(placement: Value, view: &View, pods: &[SeenPod], fleet_node: Option<&str
         leaving: &BTreeSet::new(),
         kept: &BTreeSet::new(),
         unsettled: None,
+        driven: &BTreeSet::new(),
         closed: &BTreeMap::new(),
     }
     .plan()
@@ -170,6 +171,7 @@ fn a_cluster_serves_the_kind_of_a_workload_or_pods_of_what_is_copied() {
             leaving: &BTreeSet::new(),
             kept: &BTreeSet::new(),
             unsettled: None,
+            driven: &BTreeSet::new(),
             closed: &BTreeMap::new(),
         }
         .plan();
@@ -237,6 +239,7 @@ fn replan(governed: &Governed, view: &View, pods: &[SeenPod], binding: &Resource
         leaving: &BTreeSet::new(),
         kept: &BTreeSet::new(),
         unsettled: None,
+        driven: &BTreeSet::new(),
         closed: &BTreeMap::new(),
     }
     .plan()
@@ -329,6 +332,7 @@ fn pods_move_out_of_a_cluster_that_is_being_left_if_they_can_be_elsewhere() {
             leaving: &set(names),
             kept: &set(kept),
             unsettled: None,
+            driven: &BTreeSet::new(),
             closed: &BTreeMap::new(),
         }
         .plan()

@@ -19,6 +19,7 @@ fn closed_plan(placement: Value, view: &View, pods: &[SeenPod], taint: Taint) ->
         leaving: &BTreeSet::new(),
         kept: &BTreeSet::new(),
         unsettled: None,
+        driven: &BTreeSet::new(),
         closed: &BTreeMap::from([("b".into(), vec![taint])]),
     }
     .plan()
@@ -137,6 +138,7 @@ fn copies_stay_in_a_closed_cluster_and_new_ones_do_not_come() {
             leaving: &BTreeSet::new(),
             kept: &BTreeSet::new(),
             unsettled: None,
+            driven: &BTreeSet::new(),
             closed: &BTreeMap::from([("b".into(), vec![cordon()])]),
         }
         .plan()

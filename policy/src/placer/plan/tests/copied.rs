@@ -79,3 +79,42 @@ fn pods_move_between_copies_and_single_clusters() {
         assert_eq!(!plan.misfits.is_empty(), moves, "{placement} on {node}");
     }
 }
+
+#[test]
+fn copies_leave_a_cluster_that_drives_them_out() {
+    let taint = |effect: &str| Taint { key: "k".into(), effect: effect.into(), ..Taint::default() };
+    let pods = [pod("one", "r", Some("fleet"), None), pod("two", "r", None, None)];
+    let shares = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 2)).collect::<Shares>();
+    let for_a_time = json!([{"key": "k", "operator": "Exists", "tolerationSeconds": 30}]);
+    for (effect, tolerations, driven, recorded_in, expected) in [
+        ("NoExecute", json!([]), true, ["a", "b"].as_slice(), ["a"].as_slice()),
+        ("NoExecute", json!([]), true, &["a"], &["a"]),
+        // It is tolerated for some time, and then it neither stays nor comes back.
+        ("NoExecute", for_a_time.clone(), false, &["a", "b"], &["a", "b"]),
+        ("NoExecute", for_a_time.clone(), true, &["a", "b"], &["a"]),
+        ("NoExecute", for_a_time, true, &["a"], &["a"]),
+        ("NoSchedule", json!([]), false, &["a", "b"], &["a", "b"]),
+    ] {
+        let mut clusters = view(&["a", "b"]);
+        Arc::make_mut(clusters.clusters.get_mut("b").unwrap()).spec.taints = vec![taint(effect)];
+        let driven: BTreeSet<String> = driven.then(|| "b".to_owned()).into_iter().collect();
+        let plan = Situation {
+            governed: &governed(json!({"clusterTolerations": tolerations})),
+            identity: &web(),
+            uid: "w",
+            pods: &pods,
+            view: &clusters,
+            binding: Some(&recorded(recorded_in)),
+            peers: &Peers::default(),
+            fleet_node: Some("fleet"),
+            leaving: &BTreeSet::new(),
+            kept: &BTreeSet::new(),
+            unsettled: None,
+            driven: &driven,
+            closed: &BTreeMap::new(),
+        }
+        .plan();
+        assert_eq!(plan.shares, shares(expected), "{effect} {tolerations} {recorded_in:?}");
+        assert!(plan.misfits.is_empty() && plan.pins.len() == 1, "{plan:?}");
+    }
+}

@@ -121,6 +121,7 @@ fn pods_that_come_one_after_the_other_are_divided_as_if_they_came_together() {
             leaving: &BTreeSet::new(),
             kept: &BTreeSet::new(),
             unsettled: Some("2026-01-01T00:00:45Z"),
+            driven: &BTreeSet::new(),
             closed: &BTreeMap::new(),
         }
         .plan();
