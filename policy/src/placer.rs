@@ -20,6 +20,7 @@ mod ordinals;
 mod overriding;
 mod pass;
 mod passes;
+mod patch;
 mod plan;
 mod pods;
 mod record;

@@ -31,6 +31,20 @@ pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     }
 }
 
+/// What pods have to tolerate to come to a cluster whose taints keep only new workloads out.
+#[must_use]
+pub fn to_join(taints: &[Taint], tolerations: &[Toleration]) -> Vec<Toleration> {
+    let kept_out = taints.iter().filter(|taint| taint.effect == "NoSchedule");
+    let kept_out = kept_out.filter(|taint| !tolerations.iter().any(|one| tolerates(one, taint)));
+    let toleration = |taint: &Taint| Toleration {
+        key: Some(taint.key.clone()),
+        operator: Some("Exists".into()),
+        effect: Some(taint.effect.clone()),
+        ..Toleration::default()
+    };
+    kept_out.map(toleration).collect()
+}
+
 /// When a workload has to leave a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Leave {

@@ -2,21 +2,22 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use federlet_provider::{capacity::fit_expressions, errors::brief, fleet::FLEET_TAINT};
+use federlet_provider::errors::brief;
 use futures::StreamExt;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::core::v1::{ObjectReference, Toleration};
 use kube::{
     Api,
     api::{Patch, PatchParams},
     core::DynamicObject,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     Shared,
     evict::Evicted,
     failover::{Outcome, Pace},
+    patch::{cost_patch, pin_patch},
     plan::{Pin, Plan, Situation},
     pods::resource,
     record::Decided,
@@ -27,7 +28,8 @@ use crate::{
     owners::{Meta, Owner},
     place::{Peer, Peers},
     propagate::kinds::is_copied,
-    stamp::{DELETION_COST, GATE, NODE_LABEL},
+    store::View,
+    taints,
 };
 
 /// How soon something that went wrong is tried again.
@@ -38,8 +40,6 @@ const WAITING: Duration = Duration::from_secs(15);
 const SETTLED: Duration = Duration::from_secs(15);
 /// How soon the next pods are moved.
 const NEXT_MOVE: Duration = Duration::from_secs(3);
-/// What admission requires of the nodes of a gated pod; it can be tightened there.
-const EXPRESSIONS: &str = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchExpressions";
 /// Pods that are written at the same time.
 const AT_ONCE: usize = 16;
 
@@ -128,9 +128,9 @@ impl Shared {
         let (written, recorded) = if looks_at_others {
             // The next one goes by the record, so no pod may be where that does not say.
             let recorded = recorded.await;
-            (recorded && self.write_pods(&pods, &plan).await, recorded)
+            (recorded && self.write_pods(&pods, &plan, &view).await, recorded)
         } else {
-            tokio::join!(self.write_pods(&pods, &plan), recorded)
+            tokio::join!(self.write_pods(&pods, &plan, &view), recorded)
         };
         drop(turn);
         self.report(&workload, &pods, &plan);
@@ -197,9 +197,12 @@ impl Shared {
     }
 
     /// Writes what was decided into pods, each at most once. False if something must be tried again.
-    async fn write_pods(&self, pods: &[SeenPod], plan: &Plan) -> bool {
+    async fn write_pods(&self, pods: &[SeenPod], plan: &Plan, view: &View) -> bool {
         let fleet = self.fleet_node.as_ref().map(|node| node.as_str());
-        let pins = plan.pins.iter().map(|pin| (&pods[pin.pod], pin_patch(&pods[pin.pod], pin, fleet)));
+        let pins = plan.pins.iter().map(|pin| {
+            let pod = &pods[pin.pod];
+            (pod, pin_patch(pod, pin, fleet, &in_use(pod, pin, plan, view)))
+        });
         let costs = plan.costs.iter().map(|(pod, cost)| (&pods[*pod], cost_patch(&pods[*pod], *cost)));
         let writes: Vec<_> = pins.chain(costs).map(|(pod, patch)| self.write_pod(pod, patch)).collect();
         let done = futures::stream::iter(writes).buffer_unordered(AT_ONCE).collect::<Vec<bool>>();
@@ -333,50 +336,56 @@ pub(super) fn reference(pod: &SeenPod) -> ObjectReference {
     }
 }
 
-/// The gate off, the node in, and the order in which it goes: one write, on exactly this pod, and only while it is gated.
-fn pin_patch(pod: &SeenPod, pin: &Pin, fleet: Option<&str>) -> Value {
-    let gate = format!("/spec/schedulingGates/{}", pod.gate.unwrap_or_default());
-    let mut patch = vec![
-        json!({ "op": "test", "path": "/metadata/uid", "value": pod.uid }),
-        json!({ "op": "test", "path": format!("{gate}/name"), "value": GATE }),
-        json!({ "op": "remove", "path": gate }),
-    ];
-    patch.push(if pod.has_node_selector {
-        let path = format!("/spec/nodeSelector/{}", escaped(NODE_LABEL));
-        json!({ "op": "add", "path": path, "value": pin.cluster })
-    } else {
-        json!({ "op": "add", "path": "/spec/nodeSelector", "value": { NODE_LABEL: pin.cluster } })
-    });
-    if fleet == Some(pin.cluster.as_str()) {
-        let toleration = json!({ "key": FLEET_TAINT, "operator": "Exists", "effect": "NoSchedule" });
-        patch.push(if pod.has_tolerations {
-            json!({ "op": "add", "path": "/spec/tolerations/-", "value": toleration })
-        } else {
-            json!({ "op": "add", "path": "/spec/tolerations", "value": [toleration] })
-        });
-    } else if pod.has_our_affinity && !pod.may_preempt {
-        // A sum of machines with a little room each must not draw a pod that fits on none of them.
-        let room = fit_expressions(&pod.requests).into_iter();
-        patch
-            .extend(room.map(|one| json!({ "op": "add", "path": format!("{EXPRESSIONS}/-"), "value": one })));
+/// What a pod has to tolerate so that the host's scheduler lets it into clusters that were chosen because the workload is there
+/// already. Its copies tolerate what it does.
+fn in_use(pod: &SeenPod, pin: &Pin, plan: &Plan, view: &View) -> Vec<Toleration> {
+    let copies = plan.shares.keys().filter(|_| plan.copied);
+    let clusters = copies.chain([&pin.cluster]).filter_map(|name| view.clusters.get(name));
+    let mut tolerations = vec![];
+    for toleration in clusters.flat_map(|cluster| taints::to_join(&cluster.spec.taints, &pod.tolerates)) {
+        if !tolerations.contains(&toleration) {
+            tolerations.push(toleration);
+        }
     }
-    patch.extend(pin.cost.map(|cost| cost_operation(pod, cost)));
-    Value::Array(patch)
+    tolerations
 }
 
-fn cost_patch(pod: &SeenPod, cost: i64) -> Value {
-    json!([{ "op": "test", "path": "/metadata/uid", "value": pod.uid }, cost_operation(pod, cost)])
-}
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
 
-fn cost_operation(pod: &SeenPod, cost: i64) -> Value {
-    if !pod.has_annotations {
-        let value = json!({ DELETION_COST: cost.to_string() });
-        return json!({ "op": "add", "path": "/metadata/annotations", "value": value });
+    use super::*;
+    use crate::affinity::tests::cluster;
+
+    #[test]
+    fn pods_tolerate_what_keeps_only_new_workloads_out_of_their_clusters() {
+        let taint = |effect: &str| json!({"taints": [{"key": effect, "value": "v", "effect": effect}]});
+        let mut view = View::default();
+        for (name, spec) in [
+            ("a", json!({})),
+            ("b", taint("NoSchedule")),
+            ("c", taint("NoSchedule")),
+            ("d", taint("NoExecute")),
+        ] {
+            view.clusters.insert(name.into(), std::sync::Arc::new(cluster(name, json!({}), spec)));
+        }
+        let expected: Vec<Toleration> = serde_json::from_value(
+            json!([{"key": "NoSchedule", "operator": "Exists", "effect": "NoSchedule"}]),
+        )
+        .unwrap();
+        let tolerant = SeenPod { tolerates: expected.clone(), ..SeenPod::default() };
+        let divided = Plan::default();
+        let shares = ["a", "b", "c"].map(|name| (name.to_owned(), 1)).into();
+        let copied = Plan { copied: true, shares, ..Plan::default() };
+        for (pod, plan, cluster, found) in [
+            (&SeenPod::default(), &divided, "a", &vec![]),
+            (&SeenPod::default(), &divided, "b", &expected),
+            (&SeenPod::default(), &divided, "d", &vec![]),
+            (&tolerant, &divided, "b", &vec![]),
+            (&SeenPod::default(), &copied, "fleet", &expected),
+        ] {
+            let pin = Pin { pod: 0, cluster: cluster.into(), cost: None };
+            assert_eq!(&in_use(pod, &pin, plan, &view), found, "{cluster}");
+        }
     }
-    let path = format!("/metadata/annotations/{}", escaped(DELETION_COST));
-    json!({ "op": "add", "path": path, "value": cost.to_string() })
-}
-
-fn escaped(key: &str) -> String {
-    key.replace('~', "~0").replace('/', "~1")
 }

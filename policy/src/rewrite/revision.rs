@@ -55,7 +55,10 @@ mod tests {
     fn pod_of(set: &Value) -> Value {
         let mut pod = set["spec"]["template"].clone();
         pod["metadata"]["labels"]["controller-revision-hash"] = "db-1".into();
-        pod["spec"]["containers"].as_array_mut().unwrap().insert(0, json!({"name": "proxy", "image": "proxy:1"}));
+        pod["spec"]["containers"]
+            .as_array_mut()
+            .unwrap()
+            .insert(0, json!({"name": "proxy", "image": "proxy:1"}));
         pod["spec"]["tolerations"].as_array_mut().unwrap().push(json!({"key": "other"}));
         pod["spec"]["volumes"] = json!([{"name": "token"}]);
         pod
@@ -75,9 +78,10 @@ mod tests {
         let (former, now) = (set("app:1", &["old"]), set("app:2", &["new", "more"]));
         let mirror = json!({"imageOverrider": [{"component": "Registry", "operator": "add", "value": "eu.io"}],
             "argsOverrider": [{"containerName": "db", "operator": "add", "value": ["-x"]}]});
-        for (of, image, args) in
-            [(&former, "eu.io/app:1", json!(["old", "-x"])), (&now, "eu.io/app:2", json!(["new", "more", "-x"]))]
-        {
+        for (of, image, args) in [
+            (&former, "eu.io/app:1", json!(["old", "-x"])),
+            (&now, "eu.io/app:2", json!(["new", "more", "-x"])),
+        ] {
             let made = overridden(&now, &pod_of(of), &mirror);
             let container = &made["spec"]["containers"][1];
             assert_eq!((&container["image"], &container["args"]), (&json!(image), &args));

@@ -15,6 +15,7 @@ use crate::{
     stamp::{self, Workload},
     steer::{self, Steering, Way},
     store::{Bindings, Store, View},
+    taints,
 };
 
 /// All that is needed to say where a pod goes.
@@ -65,6 +66,7 @@ impl Pods {
             Some(way(&governed))
         };
         let Some(way) = way else { return Answer::Yes };
+        let tolerations = self.tolerations(&workload, &way, &view);
         let failover = governed.spec.as_ref().and_then(|spec| spec.failover.as_ref());
         let mut steered = pod.clone();
         let steering = Steering {
@@ -73,12 +75,24 @@ impl Pods {
             placement: &governed.placement,
             scheduler: governed.scheduler.as_deref(),
             priority_class: governed.priority_class.as_deref(),
-            tolerations: &self.tolerations,
+            tolerations: &tolerations,
             waits: way == Way::Gate && comes_back && failover.is_some_and(Failover::waits_in_failed_clusters),
             way,
         };
         steer::steer(&mut steered, &steering);
         Answer::As(Box::new(steered))
+    }
+
+    /// What the nodes of clusters are tainted with, and what keeps only others out of the one where the workload is.
+    fn tolerations(&self, workload: &Workload, way: &Way, view: &View) -> Vec<Toleration> {
+        let mut tolerations = self.tolerations.to_vec();
+        let Way::Only(name) = way else { return tolerations };
+        let binding = self.bindings.get(&workload.uid).filter(|_| !workload.uid.is_empty());
+        let there = binding.is_some_and(|one| one.spec.clusters.iter().any(|target| &target.name == name));
+        if let Some(cluster) = view.clusters.get(name).filter(|_| there) {
+            tolerations.extend(taints::to_join(&cluster.spec.taints, &[]));
+        }
+        tolerations
     }
 
     /// The uppermost owner that a policy has, or the pod itself.
