@@ -18,6 +18,7 @@ use super::{
     Shared,
     cover::{Cover, covered},
     evict::Evicted,
+    seen::{Group, SeenPod},
 };
 use crate::{
     daemon::{self, Nodes},
@@ -30,7 +31,7 @@ use crate::{
 /// How long after a change the pods are looked at: first the host must know to ask us about new ones.
 const SETTLE: Duration = Duration::from_secs(2);
 /// How often they are looked at while some are left.
-const AGAIN: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_secs(3);
 /// And how often otherwise.
 const EVERY: Duration = Duration::from_secs(300);
 const PAGE: u32 = 500;
@@ -38,6 +39,11 @@ const PAGE: u32 = 500;
 const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 pub(super) async fn run(shared: &Arc<Shared>, cover: &Cover, watch: &Client, stop: &CancellationToken) {
+    tokio::select! {
+        () = stop.cancelled() => return,
+        // Who came for those that moved is among them.
+        () = shared.pods.complete() => {}
+    }
     let mut changes = shared.store.changes();
     let mut owners = shared.owners.changes();
     let (mut policies, mut daemons) = (None, BTreeMap::new());
@@ -128,7 +134,7 @@ async fn look(shared: &Arc<Shared>, watch: &Client, namespace: &str) -> Result<u
     }
     let mut found: HashMap<String, Vec<Late>> = HashMap::new();
     let mut daemons: HashMap<String, Nodes> = HashMap::new();
-    for pod in unmarked.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
+    for pod in unmarked {
         let owner = Owner::of(&json!({ "metadata": pod.metadata }));
         let itself = Arc::new(itself(&pod));
         let chain = shared.owners.chain(namespace, owner.clone()).await?;
@@ -155,8 +161,8 @@ async fn look(shared: &Arc<Shared>, watch: &Client, namespace: &str) -> Result<u
         found.entry(set).or_default().push(Late { pod, owner });
     }
     let mut left = 0;
-    for pods in found.into_values() {
-        left += bring(shared, pods).await;
+    for (uid, pods) in found {
+        left += bring(shared, &Group { namespace: namespace.to_owned(), uid }, pods).await;
     }
     Ok(left)
 }
@@ -218,7 +224,7 @@ async fn on_nodes(
         let wanted = |pod: &PartialObjectMeta<Pod>| {
             let owner = Owner::of(&json!({ "metadata": pod.metadata }));
             let daemon = owner.and_then(|owner| daemons.get(&owner.uid));
-            pod.metadata.deletion_timestamp.is_none() && daemon.is_some_and(|one| one.run.contains(node))
+            daemon.is_some_and(|one| one.run.contains(node))
         };
         found.extend(pods.list(&only).await?.items.into_iter().filter(wanted));
     }
@@ -229,14 +235,25 @@ fn unmarked() -> ListParams {
     ListParams::default().labels(&format!("!{},!{}", stamp::WORKLOAD, stamp::COPY_OF))
 }
 
+/// How many of so many pods may move now: a tenth of all, less those that are on their way, whoever they are.
+fn budget(going: usize, ending: usize, steered: &[SeenPod]) -> usize {
+    let alive = steered.iter().filter(|pod| !pod.over);
+    // Nobody waits for a pod of a daemon set: it is there for its own node alone.
+    let on_the_way = |pod: &&SeenPod| pod.deleting || pod.is_gated() || (!pod.ready && !pod.is_daemon());
+    let unsettled = alive.clone().filter(on_the_way).count() + ending;
+    ((going + alive.count()) / 10).max(1).saturating_sub(unsettled)
+}
+
 /// Moves some of the pods of a workload. Returns how many are left.
-async fn bring(shared: &Arc<Shared>, pods: Vec<Late>) -> usize {
+async fn bring(shared: &Arc<Shared>, group: &Group, pods: Vec<Late>) -> usize {
+    let is_ending = |pod: &Late| pod.pod.metadata.deletion_timestamp.is_some();
+    let (ending, pods): (Vec<Late>, Vec<Late>) = pods.into_iter().partition(is_ending);
     let (stay, go): (Vec<Late>, Vec<Late>) = pods.into_iter().partition(|pod| pod.stays().is_some());
     for pod in stay {
         shared.tell.warn(pod.reference(), "BeforePolicy", pod.stays().unwrap_or_default());
     }
-    // A few at a time, the next when these are gone.
-    for late in go.iter().take((go.len() / 10).max(1)) {
+    // A few at a time, the next when those that came for them are Ready.
+    for late in go.iter().take(budget(go.len(), ending.len(), &shared.pods.of(group))) {
         if !shared.leading.holds() {
             break;
         }
@@ -278,6 +295,33 @@ mod tests {
             (None, true),
         ] {
             assert_eq!(late(owner).stays().is_some(), stays, "{owner:?}");
+        }
+    }
+
+    #[test]
+    fn the_next_move_when_those_that_came_for_the_last_are_ready() {
+        let kind = |kind: &str| Some(Owner { kind: kind.into(), ..Owner::default() });
+        let ready = SeenPod { ready: true, owner: kind("ReplicaSet"), ..SeenPod::default() };
+        let unready = SeenPod { ready: false, ..ready.clone() };
+        let gated = SeenPod { gate: Some(0), ..unready.clone() };
+        let deleting = SeenPod { deleting: true, ..ready.clone() };
+        let over = SeenPod { over: true, ..unready.clone() };
+        let daemon = SeenPod { owner: kind("DaemonSet"), ..unready.clone() };
+        for (going, ending, steered, expected) in [
+            (4, 0, vec![], 1),
+            (30, 0, vec![], 3),
+            (30, 1, vec![], 2),
+            (4, 1, vec![], 0),
+            (3, 0, vec![ready.clone()], 1),
+            (3, 0, vec![ready.clone(), over], 1),
+            (3, 0, vec![unready], 0),
+            (3, 0, vec![gated.clone()], 0),
+            (3, 0, vec![deleting], 0),
+            (3, 0, vec![daemon], 1),
+            (10, 0, vec![ready; 20], 3),
+            (28, 0, vec![gated; 2], 1),
+        ] {
+            assert_eq!(budget(going, ending, &steered), expected, "{going} {ending} {steered:?}");
         }
     }
 
