@@ -76,7 +76,10 @@ pub fn only_cluster(placement: &Placement) -> Option<&str> {
 #[must_use]
 pub fn certain_cluster(placement: &Placement) -> Option<&str> {
     let affinity = placement.cluster_affinity.as_ref()?;
-    let asks = affinity.label_selector.is_some() || affinity.field_selector.is_some();
+    let asks = affinity.label_selector.is_some()
+        || affinity.field_selector.is_some()
+        || placement.workload_affinity.is_some()
+        || !placement.spread_constraints.is_empty();
     only_cluster(placement).filter(|_| !asks)
 }
 

@@ -148,6 +148,15 @@ fn a_policy_that_names_one_cluster_means_that_one() {
         let placement = placement(json!({"clusterAffinity": affinity}));
         assert_eq!((only_cluster(&placement), certain_cluster(&placement)), (Some("a"), None), "{affinity}");
     }
+    for more in [
+        json!({"workloadAffinity": {"antiAffinity": {"groupByLabelKey": "group"}}}),
+        json!({"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 2}]}),
+    ] {
+        let mut whole = json!({"clusterAffinity": {"clusterNames": ["a"]}});
+        whole.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let placement = placement(whole);
+        assert_eq!((only_cluster(&placement), certain_cluster(&placement)), (Some("a"), None), "{more}");
+    }
 }
 
 #[test]
