@@ -16,6 +16,7 @@ use crate::{
     claim::Claim,
     conflict,
     decide::{Decision, Destination, Previous, Verdict, World, decide},
+    divide::{Method, Shares, TieBreak},
     govern::{GENERATION, claim_of},
     inventory::Key,
     matching::{Index, Reserved},
@@ -23,7 +24,7 @@ use crate::{
     render::Part,
     store::{Propagation, View},
     tainted::{Departure, Tainted, of_cluster},
-    taints,
+    taints, workload,
 };
 
 /// What is known of an object of the host without reading all of it.
@@ -156,8 +157,7 @@ impl Situation<'_> {
     fn as_before(&self, claim: Claim, template: &Arc<Value>) -> Wanted {
         let mut wanted = self.empty(template);
         let Some(binding) = self.binding else { return wanted };
-        let shares = self.previous().shares;
-        wanted.clusters = shares.into_iter().map(|(name, share)| (name, part(template, share))).collect();
+        wanted.clusters = self.parts(template, &self.previous().shares, binding.spec.placement.as_ref());
         wanted.resolution = conflict::resolution(&self.seen.identity, binding.spec.conflict_resolution);
         wanted.preserve = binding.spec.preserve_resources_on_deletion.unwrap_or(false);
         wanted.propagate_deps = binding.spec.propagate_deps;
@@ -179,6 +179,25 @@ impl Situation<'_> {
     fn tolerates(&self, cluster: &str, policy: &Propagation) -> bool {
         let taints = self.view.clusters.get(cluster).map_or(&[][..], |cluster| &cluster.spec.taints);
         taints::untolerated(taints, &policy.spec.placement.cluster_tolerations).is_none()
+    }
+
+    /// The parts of clusters that have so many replicas each, as they were when that was decided.
+    fn parts(
+        &self,
+        template: &Value,
+        shares: &Shares,
+        placement: Option<&Placement>,
+    ) -> BTreeMap<String, Part> {
+        let replicas = workload::replicas(template);
+        let divided =
+            placement.is_some_and(|one| Method::of(one) != Method::Duplicated) && replicas != Some(0);
+        let ties = TieBreak::by_uid(&self.seen.uid);
+        let completions = divided.then(|| workload::completions(template, shares, ties)).flatten();
+        let part = |(name, share): (&String, &u32)| {
+            let completions = completions.as_ref().and_then(|all| all.get(name)).copied();
+            (name.clone(), Part { replicas: replicas.is_some().then_some(*share), completions })
+        };
+        shares.iter().map(part).collect()
     }
 
     fn by_policy(&self, policy: &Propagation, template: &Arc<Value>) -> Wanted {
@@ -208,7 +227,8 @@ impl Situation<'_> {
         wanted.clusters = match &decision.verdict {
             // Overrides that do not exist yet change nothing about what is there.
             Verdict::Waiting(_) => {
-                previous.shares.iter().map(|(name, share)| (name.clone(), part(template, *share))).collect()
+                let placement = before.and_then(|binding| binding.spec.placement.as_ref());
+                self.parts(template, &previous.shares, placement)
             }
             _ => {
                 decision.shares.keys().filter_map(|name| Some((name.clone(), decision.part(name)?))).collect()
@@ -231,12 +251,6 @@ impl Situation<'_> {
         wanted.claim = Some(claim);
         wanted
     }
-}
-
-/// The part of a cluster that has so many replicas.
-fn part(template: &Value, share: u32) -> Part {
-    let counted = crate::workload::replicas(template).is_some();
-    Part { replicas: counted.then_some(share), completions: None }
 }
 
 fn waiting(decision: &Decision) -> Option<(&'static str, String)> {

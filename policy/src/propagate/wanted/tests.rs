@@ -56,10 +56,20 @@ impl Scene {
         binding: Option<&ResourceBinding>,
         required_by: Option<&RequiredBy>,
     ) -> Option<Wanted> {
-        let mut tainted = Tainted::default();
-        tainted.note(self.view.clusters.values().map(|cluster| of_cluster(cluster)), Timestamp::UNIX_EPOCH);
         let template =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "shop"}});
+        self.wanted_of(template, seconds, binding, required_by)
+    }
+
+    fn wanted_of(
+        &self,
+        template: Value,
+        seconds: i64,
+        binding: Option<&ResourceBinding>,
+        required_by: Option<&RequiredBy>,
+    ) -> Option<Wanted> {
+        let mut tainted = Tainted::default();
+        tainted.note(self.view.clusters.values().map(|cluster| of_cluster(cluster)), Timestamp::UNIX_EPOCH);
         Situation {
             seen: &self.seen,
             view: &self.view,
@@ -124,6 +134,22 @@ fn what_a_policy_sent_stays_when_it_goes() {
     assert_eq!(scene.clusters(Some(&binding(&["m1"], &[], "5")), None), "m1");
     // Where it only went along it does not stay.
     assert_eq!(scene.clusters(Some(&binding(&["m1"], &["m2"], "5")), None), "m1");
+}
+
+#[test]
+fn completions_of_a_job_stay_divided_when_its_policy_goes() {
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "c", "namespace": "shop"},
+        "spec": {"parallelism": 3, "completions": 6}});
+    for (scheduling, expected) in [("Divided", [Some(2), Some(4)]), ("Duplicated", [None, None])] {
+        let mut before = binding(&["m1", "m2"], &[], "5");
+        before.spec.placement =
+            serde_json::from_value(json!({"replicaScheduling": {"replicaSchedulingType": scheduling}}))
+                .unwrap();
+        before.spec.clusters.iter_mut().zip([1, 2]).for_each(|(target, replicas)| target.replicas = replicas);
+        let wanted = Scene::new(vec![]).wanted_of(job.clone(), 0, Some(&before), None).unwrap();
+        let parts: Vec<Option<u32>> = wanted.clusters.values().map(|part| part.completions).collect();
+        assert_eq!(parts, expected, "{scheduling}");
+    }
 }
 
 #[test]
