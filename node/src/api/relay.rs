@@ -21,8 +21,8 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// Copies bytes between two connections until either ends, both are silent for `idle`, or `end` comes; then ends both.
 ///
 /// Either end ends all: what one side sent before it ended has been passed on by then, and a client that vanished
-/// must not leave a process running behind it. `one` is the client's, and hears what the other said last. A side that does not read stops the other from being read, so a
-/// stalled client costs two small buffers.
+/// must not leave a process running behind it. `one` is the client's, and hears what the other said last. A side that
+/// does not read stops the other from being read, so a stalled client costs two small buffers.
 pub async fn copy_until_either_ends<A, B>(
     one: A,
     other: B,

@@ -173,3 +173,35 @@ async fn what_owns_our_pods_is_made_again_if_somebody_takes_it_away() -> Result<
     })
     .await
 }
+
+/// Its finalizer holds the pod until the Job has counted it, by what the member said of its end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_of_a_job_that_ends_well_when_it_is_told_to_counts_as_done() -> Result<()> {
+    on_stage("told", async |stage| {
+        let gentle = "trap 'exit 0' TERM; touch /tmp/begun; while true; do sleep 0.2; done";
+        let mut template = spec(MEMBER1, runs(gentle, "Never"));
+        template["containers"][0]["readinessProbe"] = json!({
+            "exec": {"command": ["test", "-e", "/tmp/begun"]}, "periodSeconds": 1,
+        });
+        template["terminationGracePeriodSeconds"] = json!(30);
+        let job = json!({"backoffLimit": 0, "template": {"spec": template}});
+        stage.create(&workload("Job", "gentle", &job)).await?;
+        let of_it = ["-l", "job-name=gentle", "--timeout=60s"];
+        eventually("its pod is there", SOON, async || {
+            let pods = stage.host.args(&["get", "pods", "-l", "job-name=gentle", "-o", "name"]).await?;
+            ensure!(!pods.is_empty(), "not yet");
+            Ok(())
+        })
+        .await?;
+        stage.host.args(&[&["wait", "pods", "--for=condition=Ready"], &of_it[..]].concat()).await?;
+        stage.host.args(&[&["delete", "pods"], &of_it[..]].concat()).await?;
+        eventually("the Job has counted it", SOON, async || {
+            let path = "jsonpath={.status.succeeded}/{.status.failed}";
+            let counted = stage.host.args(&["get", "job", "gentle", "-o", path]).await?;
+            ensure!(counted == "1/", "succeeded/failed: {counted}");
+            Ok(())
+        })
+        .await
+    })
+    .await
+}

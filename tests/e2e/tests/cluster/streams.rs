@@ -153,3 +153,24 @@ async fn top_and_autoscalers_see_pods_in_members() -> Result<()> {
     })
     .await
 }
+
+/// A kubelet says nothing at all of a followed log before its first line.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_is_followed_may_be_silent_for_minutes() -> Result<()> {
+    on_stage("silent", async |stage| {
+        let late = "until [ -e /tmp/speak ]; do sleep 1; done; echo at last; sleep 1000";
+        let container = json!({"name": "late", "image": "busybox", "command": ["sh", "-c", late]});
+        stage.start("app", json!({"containers": [container]})).await?;
+        let mut follow = stage.host.command(&["logs", "-f", "app"])?;
+        let mut follow = follow.stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
+        tokio::time::sleep(std::time::Duration::from_secs(70)).await;
+        ensure!(follow.try_wait()?.is_none(), "it ended, though nobody has said anything yet");
+        stage.exec("app", "touch /tmp/speak").await?;
+        let mut lines = BufReader::new(follow.stdout.take().context("no output")?).lines();
+        let heard = tokio::time::timeout(SOON, lines.next_line()).await??;
+        ensure!(heard.as_deref() == Some("at last"), "{heard:?}");
+        follow.kill().await?;
+        Ok(())
+    })
+    .await
+}

@@ -6,7 +6,10 @@ use anyhow::{Context, Result, ensure};
 use federlet_sandbox::Cluster;
 use serde_json::Value;
 
-use crate::ground::{Ground, on_ground};
+use crate::{
+    conditions::{Written, kubeconfig as kubeconfig_of, server},
+    ground::{Ground, on_ground, pod},
+};
 
 /// A kubeconfig of a member, changed as a test likes.
 fn kubeconfig(member: &Cluster, name: &str, change: impl Fn(&mut Value)) -> Result<PathBuf> {
@@ -76,6 +79,35 @@ async fn wrong_flags_and_wrong_clusters_are_refused() -> Result<()> {
             std::fs::remove_file(file)?;
         }
         Ok(())
+    })
+    .await
+}
+
+/// `join` asks first. Whoever writes a Cluster by hand does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_named_like_a_machine_of_the_host_does_not_touch_the_machine() -> Result<()> {
+    on_ground("machine", async |ground| {
+        let default = ground.kubectl("default");
+        ground.apply(&pod("stays", "host-node1")).await?;
+        default.run("wait pod/stays --for=condition=Ready --timeout=60s").await?;
+        let seen = async || {
+            let node = ground.field("node/host-node1", ".metadata.uid}{.spec.unschedulable").await?;
+            let pod = ground.field("pod/stays", ".metadata.uid}{.metadata.deletionTimestamp").await?;
+            anyhow::Ok((node, pod))
+        };
+        let before = seen().await?;
+        let member = kubeconfig_of(&ground.member("member2")?)?;
+        let endpoint = server(&member)?;
+        let keys = serde_json::json!({"kubeconfig": member.to_string()});
+        let written = Written { name: "host-node1", endpoint: &endpoint, keys, more: serde_json::json!({}) };
+        ground.write(written).await?;
+        let said = ground.says("host-node1", "Ready", "NameTaken").await?;
+        ensure!(said.contains("host-node1"), "{said}");
+        ground.host.kubectl_output(&["delete", "cluster", "host-node1", "--timeout=60s"]).await?;
+        let after = seen().await?;
+        ensure!(after == before, "{after:?}, and before: {before:?}");
+        default.run("delete pod stays --wait=false").await?;
+        ground.is_ready("host-node1").await
     })
     .await
 }

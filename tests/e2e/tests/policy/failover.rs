@@ -175,6 +175,91 @@ async fn pods_that_a_taint_drives_out_of_a_cluster_go_elsewhere() -> Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn pods_that_are_drained_out_of_a_cluster_go_elsewhere() -> Result<()> {
+    alone("drained", async |stage| {
+        stage.obey(&policy("web", "Deployment", "web", &one_to_two())).await?;
+        stage.create(&deployment("web", 6)).await?;
+        stage.has("app=web", 2, 4).await?;
+        let host = &stage.fleet.host;
+        let names = async || stage.host.args(&["get", "pods", "-l", "app=web", "-o", "name"]).await;
+        let before = names().await?;
+        host.kubectl_output(&["cordon", MEMBER2]).await?;
+        let played = async {
+            tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+            let cordoned = names().await?;
+            ensure!(cordoned == before, "a cordon alone moves nothing: {cordoned}, and before: {before}");
+            let all = ["drain", MEMBER2, "--ignore-daemonsets", "--force", "--pod-selector=app=web"];
+            host.kubectl_output(&all).await?;
+            stage.has("app=web", 6, 0).await
+        }
+        .await;
+        host.kubectl_output(&["uncordon", MEMBER2]).await?;
+        played?;
+        stage.has("app=web", 2, 4).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_takes_nothing_new_takes_the_next_version_of_what_it_has() -> Result<()> {
+    alone("closed", async |stage| {
+        stage.obey(&policy("web", "Deployment", "web", &one_to_two())).await?;
+        stage.create(&deployment("web", 3)).await?;
+        stage.has("app=web", 1, 2).await?;
+        let host = &stage.fleet.host;
+        let taint = |taints: Value| json!({"spec": {"taints": taints}}).to_string();
+        let closed = taint(json!([{"key": "test", "value": "closed", "effect": "NoSchedule"}]));
+        host.kubectl_output(&["patch", "cluster", MEMBER2, "--type=merge", "-p", &closed]).await?;
+        let played = async {
+            eventually("the node has the taint", SOON, async || {
+                let path = "jsonpath={.spec.taints[*].key}";
+                let taints = host.kubectl_output(&["get", "node", MEMBER2, "-o", path]).await?;
+                ensure!(taints.split(' ').any(|key| key == "test"), "{taints}");
+                Ok(())
+            })
+            .await?;
+            stage.host.run("rollout restart deployment/web").await?;
+            stage.host.run("rollout status deployment/web --timeout=90s").await?;
+            stage.has("app=web", 1, 2).await
+        }
+        .await;
+        host.kubectl_output(&["patch", "cluster", MEMBER2, "--type=merge", "-p", &taint(json!(null))])
+            .await?;
+        played
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_leave_a_cluster_that_drives_them_out() -> Result<()> {
+    alone("driven-copies", async |stage| {
+        let both = json!({"clusterAffinity": {"clusterNames": [MEMBER1, MEMBER2]}});
+        stage.obey(&policy("web", "Deployment", "web", &both)).await?;
+        stage.create(&deployment("web", 2)).await?;
+        let are = async |clusters: &[&str]| {
+            let wanted = ["fleet"].iter().chain(clusters).map(|name| ((*name).to_owned(), 2)).collect();
+            eventually(&format!("copies are in {clusters:?}"), 2 * SOON, async || {
+                let counts: std::collections::BTreeMap<String, usize> = stage.counts("app=web").await?;
+                ensure!(counts == wanted, "{counts:?}");
+                Ok(())
+            })
+            .await
+        };
+        are(&[MEMBER1, MEMBER2]).await?;
+        let host = &stage.fleet.host;
+        let taint = |taints: Value| json!({"spec": {"taints": taints}}).to_string();
+        let out = taint(json!([{"key": "test", "value": "out", "effect": "NoExecute"}]));
+        host.kubectl_output(&["patch", "cluster", MEMBER2, "--type=merge", "-p", &out]).await?;
+        let played = are(&[MEMBER1]).await;
+        host.kubectl_output(&["patch", "cluster", MEMBER2, "--type=merge", "-p", &taint(json!(null))])
+            .await?;
+        played?;
+        are(&[MEMBER1, MEMBER2]).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn pods_leave_a_cluster_that_fails_one_after_the_other() -> Result<()> {
     alone("graceful", async |stage| {
         let mut gracefully = policy("web", "Deployment", "web", &one_to_two());
