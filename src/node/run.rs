@@ -1,6 +1,6 @@
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use federlet_node::{
     VirtualNode, VirtualNodeSettings,
     api::{CertificateRequests, ServingNames},
@@ -11,7 +11,10 @@ use federlet_node::{
     node::{NodeFacts, NodeTemplate},
     pods::{HostPods, References, Scope},
 };
-use federlet_provider::join::node::{is_machine, name_taken};
+use federlet_provider::{
+    errors::brief,
+    join::node::{is_machine, name_taken},
+};
 use tokio_util::task::TaskTracker;
 
 use super::{
@@ -66,9 +69,6 @@ impl NodeArgs {
             return Ok(());
         };
         tracing::info!(%version, node = %nodename, "the host answers");
-        if is_machine(&pod_client, nodename.as_str()).await.context("cannot ask the host for its nodes")? {
-            bail!(name_taken(nodename.as_str()));
-        }
 
         let host_pods = HostPods::new(Scope::Node(nodename.clone()), namespace, metrics.clone());
         let (watching, watch_client) = (host_pods.clone(), client(config.clone(), "watch", metrics.clone())?);
@@ -118,6 +118,11 @@ impl NodeArgs {
         let kubelets = kubelet
             .kubelets(&kubelet_client, host_pods.clone(), domain, metrics.clone(), &tasks, &stop)
             .await?;
+        let name = nodename.as_str();
+        let taken = is_machine(&pod_client, name).await;
+        if taken.map_err(|error| anyhow!("cannot ask the host for its node {name}: {}", brief(&error)))? {
+            bail!(name_taken(name));
+        }
         let serving = match kubelet.given_certificate(&names, &tasks, &stop).await? {
             Some(given) => given,
             None => {
