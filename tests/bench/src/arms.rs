@@ -66,9 +66,9 @@ impl Arm {
         self.singles.iter().map(|single| single.running).collect()
     }
 
-    /// The same, from the moment that they had a node.
-    pub(crate) fn from_placed_to_running(&self) -> Vec<Duration> {
-        self.singles.iter().map(|single| single.running.saturating_sub(single.placed)).collect()
+    /// How long it took until their cluster showed them on a node.
+    pub(crate) fn until_placed(&self) -> Vec<Duration> {
+        self.singles.iter().map(|single| single.placed).collect()
     }
 
     /// One round of load on this side alone.
