@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::{Api, Client, ResourceExt, api::ListParams, core::PartialObjectMeta};
 use serde_json::json;
@@ -32,6 +33,8 @@ use crate::{
 const SETTLE: Duration = Duration::from_secs(2);
 /// How often they are looked at while some are left.
 const AGAIN: Duration = Duration::from_secs(3);
+/// How soon after a pod was told to end its ReplicaSet has made the next one, and we know of it.
+const SUCCEEDED: SignedDuration = SignedDuration::from_secs(3);
 /// And how often otherwise.
 const EVERY: Duration = Duration::from_secs(300);
 const PAGE: u32 = 500;
@@ -70,21 +73,25 @@ pub(super) async fn run(shared: &Arc<Shared>, cover: &Cover, watch: &Client, sto
                 }
             }
         }
-        tokio::select! {
+        let nothing_changed = tokio::select! {
             () = stop.cancelled() => return,
-            _ = changes.changed() => {}
+            _ = changes.changed() => false,
             // Labels of a workload may have changed so that a policy selects it now.
-            meta = owners.recv() => match meta {
-                Ok(meta) => left.extend(is_new(shared, &meta).then(|| meta.identity.namespace.clone())),
-                Err(_) => left.extend(covered_namespaces(shared, cover)),
-            },
+            meta = owners.recv() => {
+                match meta {
+                    Ok(meta) => left.extend(is_new(shared, &meta).then(|| meta.identity.namespace.clone())),
+                    Err(_) => left.extend(covered_namespaces(shared, cover)),
+                }
+                false
+            }
             () = tokio::time::sleep(if left.is_empty() { EVERY } else { AGAIN }) => {
                 if left.is_empty() {
                     left.extend(covered_namespaces(shared, cover));
                 }
+                true
             }
-        }
-        if !left.is_empty() || changes.has_changed().unwrap_or(false) {
+        };
+        if !nothing_changed && (!left.is_empty() || changes.has_changed().unwrap_or(false)) {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(SETTLE) => {}
@@ -185,6 +192,21 @@ impl Late {
         }
     }
 
+    /// Whether it is ending, and whoever comes for it is not known yet. A ReplicaSet makes the next pod at once, however long
+    /// the last one takes to end; nobody comes for one of a daemon set; others wait until it is gone.
+    fn is_missed(&self, now: Timestamp) -> bool {
+        let metadata = &self.pod.metadata;
+        let Some(ends) = &metadata.deletion_timestamp else { return false };
+        let grace = SignedDuration::from_secs(metadata.deletion_grace_period_seconds.unwrap_or_default());
+        match self.owner.as_ref().map(|owner| owner.kind.as_str()) {
+            Some("ReplicaSet") => {
+                ends.0.checked_sub(grace).is_ok_and(|told| now.duration_since(told) < SUCCEEDED)
+            }
+            Some("DaemonSet") => false,
+            _ => true,
+        }
+    }
+
     fn reference(&self) -> ObjectReference {
         ObjectReference {
             api_version: Some("v1".into()),
@@ -236,11 +258,11 @@ fn unmarked() -> ListParams {
 }
 
 /// How many of so many pods may move now: a tenth of all, less those that are on their way, whoever they are.
-fn budget(going: usize, ending: usize, steered: &[SeenPod]) -> usize {
+fn budget(going: usize, missed: usize, steered: &[SeenPod]) -> usize {
     let alive = steered.iter().filter(|pod| !pod.over);
     // Nobody waits for a pod of a daemon set: it is there for its own node alone.
     let on_the_way = |pod: &&SeenPod| pod.deleting || pod.is_gated() || (!pod.ready && !pod.is_daemon());
-    let unsettled = alive.clone().filter(on_the_way).count() + ending;
+    let unsettled = alive.clone().filter(on_the_way).count() + missed;
     ((going + alive.count()) / 10).max(1).saturating_sub(unsettled)
 }
 
@@ -253,7 +275,9 @@ async fn bring(shared: &Arc<Shared>, group: &Group, pods: Vec<Late>) -> usize {
         shared.tell.warn(pod.reference(), "BeforePolicy", pod.stays().unwrap_or_default());
     }
     // A few at a time, the next when those that came for them are Ready.
-    for late in go.iter().take(budget(go.len(), ending.len(), &shared.pods.of(group))) {
+    let now = Timestamp::now();
+    let missed = ending.iter().filter(|pod| pod.is_missed(now)).count();
+    for late in go.iter().take(budget(go.len(), missed, &shared.pods.of(group))) {
         if !shared.leading.holds() {
             break;
         }
@@ -322,6 +346,26 @@ mod tests {
             (28, 0, vec![gated; 2], 1),
         ] {
             assert_eq!(budget(going, ending, &steered), expected, "{going} {ending} {steered:?}");
+        }
+    }
+
+    #[test]
+    fn who_ends_is_missed_until_the_next_one_can_be_known() {
+        let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
+        let told = |kind: &str, ends: Option<&str>| Late {
+            pod: serde_json::from_value(json!({"metadata": {
+                "name": "p", "deletionTimestamp": ends, "deletionGracePeriodSeconds": 30}}))
+            .unwrap(),
+            owner: Some(Owner { kind: kind.into(), ..Owner::default() }),
+        };
+        for (kind, ends, missed) in [
+            ("ReplicaSet", None, false),
+            ("ReplicaSet", Some("2026-01-01T00:01:29Z"), true),
+            ("ReplicaSet", Some("2026-01-01T00:01:20Z"), false),
+            ("StatefulSet", Some("2026-01-01T00:01:20Z"), true),
+            ("DaemonSet", Some("2026-01-01T00:01:29Z"), false),
+        ] {
+            assert_eq!(told(kind, ends).is_missed(now), missed, "{kind} {ends:?}");
         }
     }
 

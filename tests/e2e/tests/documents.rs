@@ -173,7 +173,8 @@ async fn the_readme_and_the_quickstart_with_the_sandbox_are_true() -> Result<()>
 
 /// The example that the demo offers: six of its pods on one, three on the other.
 async fn a_policy_is_obeyed(shell: &Shell) -> Result<()> {
-    eventually("the example is divided", 2 * SOON, async || {
+    // One after the other, each when the last has found its place.
+    eventually("the example is divided", 4 * SOON, async || {
         let path = "jsonpath={.items[?(@.status.phase==\"Running\")].spec.nodeName}";
         let nodes = shell.run(&format!("kubectl get pods -n weighted -o '{path}'")).await?;
         let on = |name: &str| nodes.split_whitespace().filter(|node| *node == name).count();
