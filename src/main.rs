@@ -32,10 +32,6 @@ mod workload;
 
 use std::process::ExitCode;
 
-/// What a burst of pods took is given back after it; the C library's allocator keeps most of it, in pieces.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     match cli::run() {
         Ok(()) => ExitCode::SUCCESS,
