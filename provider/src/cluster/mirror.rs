@@ -99,8 +99,15 @@ impl ClusterProvider {
             return Err(ProviderError::NotFound);
         }
         // The member said itself that it deleted the pod, as we asked it to: that is as definite as asking again.
-        if host.deletion().is_some() && departure.as_ref().is_some_and(|departure| departure.said) {
-            return Err(ProviderError::NotFound);
+        if let Some(departure) = departure.as_ref().filter(|departure| departure.said)
+            && host.deletion().is_some()
+        {
+            // A kubelet says how a pod ended, and takes it away at once. Whoever holds a finalizer has yet to read it.
+            return if host.has_finalizers() && departure.is_over() {
+                self.shown(key, departure.last())
+            } else {
+                Err(ProviderError::NotFound)
+            };
         }
         self.watch.verify().await?;
         let there = MemberPods(self.site.member.pods.clone()).get(slot).await;
@@ -113,8 +120,11 @@ impl ClusterProvider {
         }
         // It ended there, and nobody on the host asked for it: say why, so that its controller replaces it.
         match departure {
+            Some(departure) if host.deletion().is_none() && departure.is_over() => {
+                self.shown(key, departure.last())
+            }
             Some(departure) if host.deletion().is_none() => {
-                let how = ended(host.status(), Some(&departure.last()), &now());
+                let how = ended(host.status(), Some(&departure.last().json()), &now());
                 self.as_host_pod(key, host.uid(), &json!({ "spec": host.spec() }), &how)
             }
             _ => Err(ProviderError::NotFound),

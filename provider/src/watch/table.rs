@@ -3,8 +3,7 @@ use std::{
     time::Duration,
 };
 
-use federlet_node::PackedJson;
-use serde_json::{Value, json};
+use federlet_node::contract::Phase;
 use tokio::time::Instant;
 
 use super::{
@@ -13,7 +12,6 @@ use super::{
 };
 use crate::{
     capacity::{MemberNode, PodLoad},
-    json::Object,
     names::MemberName,
 };
 
@@ -21,6 +19,8 @@ use crate::{
 const REMEMBERED: Duration = Duration::from_secs(600);
 /// And how many of them at most.
 const MOST_DEPARTED: usize = 10_000;
+/// So many are not worth the trouble to forget them.
+const FEW_DEPARTED: usize = 256;
 /// How many UIDs of pods that are gone are known. An answer is late by moments, not by thousands of pods.
 const MOST_ENDED: usize = 4096;
 
@@ -32,6 +32,8 @@ pub(super) struct Pods {
     renamed: HashMap<Slot, Slot>,
     loads: Loads,
     departed: HashMap<Box<str>, (Instant, Departure)>,
+    /// When so many have departed, those of long ago are forgotten.
+    tidy_at: usize,
     ended: Ended,
 }
 
@@ -175,13 +177,14 @@ impl Pods {
 
     fn depart(&mut self, pod: &OurPod, said: bool) {
         let now = Instant::now();
-        if self.departed.len() >= MOST_DEPARTED {
+        if self.departed.len() >= self.tidy_at.max(FEW_DEPARTED) {
             self.departed.retain(|_, (at, _)| now.duration_since(*at) < REMEMBERED);
+            self.tidy_at = self.departed.len() * 2;
         }
         if self.departed.len() >= MOST_DEPARTED {
             self.departed.clear();
         }
-        self.departed.insert(pod.host_uid().into(), (now, Departure::of(pod, said)));
+        self.departed.insert(pod.host_uid().into(), (now, Departure { said, last: pod.clone() }));
     }
 }
 
@@ -191,21 +194,18 @@ pub struct Departure {
     /// Whether the member itself said that it deleted this pod, which is definite. Else the pod was merely not in a
     /// list, or not where it was.
     pub said: bool,
-    last: PackedJson,
+    last: OurPod,
 }
 
 impl Departure {
-    fn of(pod: &OurPod, said: bool) -> Self {
-        let pod = pod.json();
-        let status = |field: &str| pod.pointer(&format!("/status/{field}")).cloned().unwrap_or_default();
-        let why = ["reason", "message", "conditions"].map(|field| (field.to_owned(), status(field)));
-        let last = json!({ "status": Object::from_iter(why) });
-        Self { said, last: PackedJson::new(&last) }
+    /// The pod as it was last seen.
+    pub fn last(&self) -> &OurPod {
+        &self.last
     }
 
-    /// What the pod said last of why it ends, as a pod with nothing else.
-    pub fn last(&self) -> Value {
-        self.last.open()
+    /// Whether its containers had ended by themselves, or as they were told to: then it has said how.
+    pub fn is_over(&self) -> bool {
+        self.last.json().get("status").is_some_and(|status| Phase::of(status).is_terminal())
     }
 }
 
@@ -252,6 +252,8 @@ impl Nodes {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::names::HostId;
 
@@ -320,6 +322,21 @@ mod tests {
         pods.deleted(&slot(), Some(pod("b", "2", 9)));
         pods.apply(&slot(), Some(pod("a", "1", 10)), None);
         assert_eq!(pods.get(&slot()).unwrap().uid(), "a");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn how_a_pod_was_last_seen_is_known_for_a_while_after_it_is_gone() {
+        let mut pods = Pods::default();
+        let leave = |pods: &mut Pods, host_uid: &str| {
+            pods.apply(&slot(), Some(pod(host_uid, host_uid, 5)), None);
+            pods.deleted(&slot(), Some(pod(host_uid, host_uid, 6)));
+        };
+        (0..FEW_DEPARTED).for_each(|uid| leave(&mut pods, &uid.to_string()));
+        let last = pods.departed("1").unwrap();
+        assert_eq!((last.said, last.is_over(), last.last().uid()), (true, false, "1"));
+        tokio::time::advance(REMEMBERED).await;
+        leave(&mut pods, "next");
+        assert_eq!(pods.departed.len(), 1, "those of long ago are forgotten");
     }
 
     #[test]
