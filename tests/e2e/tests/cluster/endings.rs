@@ -184,7 +184,10 @@ async fn a_pod_of_a_job_that_ends_well_when_it_is_told_to_counts_as_done() -> Re
             "exec": {"command": ["test", "-e", "/tmp/begun"]}, "periodSeconds": 1,
         });
         template["terminationGracePeriodSeconds"] = json!(30);
-        let job = json!({"backoffLimit": 0, "template": {"spec": template}});
+        // By default a Job counts a pod as failed as soon as somebody deletes it.
+        let job = json!({
+            "backoffLimit": 0, "podReplacementPolicy": "Failed", "template": {"spec": template},
+        });
         stage.create(&workload("Job", "gentle", &job)).await?;
         let of_it = ["-l", "job-name=gentle", "--timeout=60s"];
         eventually("its pod is there", SOON, async || {
