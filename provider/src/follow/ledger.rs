@@ -193,11 +193,6 @@ impl Ledger {
         }
     }
 
-    /// Whether a pod needs anything.
-    pub(super) fn has(&self, pod: &PodId) -> bool {
-        self.pods.contains_key(pod)
-    }
-
     /// The pods that need anything.
     pub(super) fn pods(&self) -> impl Iterator<Item = &PodId> {
         self.pods.keys()

@@ -7,13 +7,24 @@ fn taint(key: &str, effect: &str) -> Taint {
 }
 
 fn closed_plan(placement: Value, view: &View, pods: &[SeenPod], taint: Taint) -> Plan {
+    closed_again(placement, view, pods, taint, None)
+}
+
+/// The same, of a workload for which something was decided before.
+fn closed_again(
+    placement: Value,
+    view: &View,
+    pods: &[SeenPod],
+    taint: Taint,
+    binding: Option<&ResourceBinding>,
+) -> Plan {
     Situation {
         governed: &governed(placement),
         identity: &web(),
         uid: "w",
         pods,
         view,
-        binding: None,
+        binding,
         peers: &Peers::default(),
         fleet_node: Some("fleet"),
         leaving: &BTreeSet::new(),
@@ -126,23 +137,7 @@ fn divisions_by_room_leave_out_what_stays_in_a_closed_cluster() {
 fn copies_stay_in_a_closed_cluster_and_new_ones_do_not_come() {
     let pods = [pod("one", "r", Some("fleet"), None)];
     let replan = |recorded: &ResourceBinding| {
-        Situation {
-            governed: &governed(json!({})),
-            identity: &web(),
-            uid: "w",
-            pods: &pods,
-            view: &view(&["a", "b"]),
-            binding: Some(recorded),
-            peers: &Peers::default(),
-            fleet_node: Some("fleet"),
-            leaving: &BTreeSet::new(),
-            kept: &BTreeSet::new(),
-            unsettled: None,
-            driven: &BTreeSet::new(),
-            closed: &BTreeMap::from([("b".into(), vec![cordon()])]),
-        }
-        .plan()
-        .shares
+        closed_again(json!({}), &view(&["a", "b"]), &pods, cordon(), Some(recorded)).shares
     };
     assert_eq!(replan(&recorded(&["a"])), Shares::from([("a".into(), 1)]));
     assert_eq!(replan(&recorded(&["a", "b"])), Shares::from([("a".into(), 1), ("b".into(), 1)]));
